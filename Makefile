@@ -1,0 +1,51 @@
+# Every target sets up what it needs on a machine that has python3, venv, make and a package index.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Two workers share two cores; one JAX thread pool each keeps them from fighting.
+PYTEST := $(BIN)/python -m pytest -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format lint types unit test-long bench clean
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## create .venv and install odice with its development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx]'
+	@touch $@
+
+demo: $(STAMP)   ## the paper's toy world: three gradient rules, one figure
+	$(BIN)/odice toy --out demo
+
+test: $(STAMP)   ## everything CI runs: format, lint, types and all tests but the long ones
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(PYTEST) -m "not long"
+
+check: $(STAMP)  ## the fast loop: format, lint, types, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(PYTEST) -m "not slow and not long"
+
+unit: $(STAMP)   ## unit tests only
+	$(PYTEST) -m "not slow and not long"
+
+test-long: $(STAMP) ## the tests that take minutes each
+	$(PYTEST) -m long
+
+format: $(STAMP) ## rewrite the code in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## updates per second against the machine's matrix-multiply rate
+	$(BIN)/python benchmarks/updates.py
+
+clean:           ## remove the environment and what the commands made
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,58 @@
+"""`odice COMMAND ...`: finds the command's module, imports only that one, and turns bad input into one sentence."""
+
+import sys
+from importlib import import_module
+
+from odice import __version__
+from odice.errors import OdiceError, unknown_name
+
+# command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
+COMMANDS = {
+    "list": "show the algorithms, presets, divergences and gradient rules",
+    "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
+    "theory": "check the paper's four theorems numerically",
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: odice COMMAND [OPTIONS]",
+            "",
+            "Offline reinforcement learning and imitation learning with the DICE family.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`odice COMMAND --help` explains a command; `odice --version` names the version.",
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if argv[0] in ("-V", "--version"):
+        print(f"odice {__version__}")
+        return 0
+    try:
+        if argv[0] not in COMMANDS:
+            raise unknown_name("command", argv[0], COMMANDS)
+        return import_module(f"odice.cli.{argv[0]}").main(argv[1:])
+    except OdiceError as error:
+        print(f"odice: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("odice: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `odice ... | head`
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

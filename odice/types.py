@@ -1,0 +1,70 @@
+"""The shapes that travel between the rooms: data, batches, and what an algorithm is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+Metrics = dict[str, Float[Array, ""]]
+
+
+class Spec(NamedTuple):
+    """What an algorithm must know of the data before it can build its networks.
+
+    Continuous actions live in [-1, 1] here: `data.preprocess` maps an environment's bounds to that box and back.
+    For discrete actions `action_dim` is the number of actions.
+    """
+
+    obs_dim: int
+    action_dim: int
+    discrete: bool = False
+
+
+class Transitions(NamedTuple):
+    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to `obs[next_index[i]]`."""
+
+    obs: Float[Array, "states obs"]
+    index: Int[Array, " n"]
+    next_index: Int[Array, " n"]
+    action: Float[Array, "n act"] | Int[Array, " n"]
+    reward: Float[Array, " n"]
+    terminated: Bool[Array, " n"]
+
+    @property
+    def size(self) -> int:
+        return self.index.shape[0]
+
+    def batch(self, rows: Int[Array, " b"]) -> Batch:
+        """The transitions of these rows. Runs inside jit: gathers, no copies on the host."""
+        return Batch(
+            obs=self.obs[self.index[rows]],
+            action=self.action[rows],
+            reward=self.reward[rows],
+            next_obs=self.obs[self.next_index[rows]],
+            terminated=self.terminated[rows],
+        )
+
+
+class Batch(NamedTuple):
+    """One minibatch. `next_obs` of a terminated row is arbitrary and may only be used behind `mask`."""
+
+    obs: Float[Array, "b obs"]
+    action: Float[Array, "b act"] | Int[Array, " b"]
+    reward: Float[Array, " b"]
+    next_obs: Float[Array, "b obs"]
+    terminated: Bool[Array, " b"]
+
+    @property
+    def mask(self) -> Float[Array, " b"]:
+        """1 where the value of the next state counts, 0 at a true terminal."""
+        return 1.0 - self.terminated.astype(self.reward.dtype)
+
+
+class Algo(NamedTuple):
+    """An algorithm: three pure functions that close over a frozen config. `State` is a pytree of arrays."""
+
+    init: Callable[[PRNGKeyArray, Spec], Any]
+    update: Callable[[Any, Batch, PRNGKeyArray], tuple[Any, Metrics]]
+    act: Callable[[Any, Float[Array, "*b obs"]], Array]
