@@ -12,7 +12,5 @@ from hypothesis import HealthCheck, settings
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-settings.register_profile(
-    "odice", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("odice", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odice")

@@ -1,0 +1,219 @@
+"""The V-DICE family: one update, three gradient rules.
+
+V-DICE learns a value function from a fixed log, and reads from it how much to imitate each logged action:
+
+    V   minimises  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
+    pi  maximises  E_D[w(R) log pi(a|s)]
+
+The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
+
+| name         | gradient of the f* term                  | frozen sides                                   |
+|--------------|------------------------------------------|------------------------------------------------|
+| `vdice-true` | F + B                                    | none: both values are the online network's     |
+| `sdice`      | F                                        | V(s') from the target network                  |
+| `odice`      | F + eta (B - <F,B>/<F,F> F)              | F: V(s') from the target, B: V(s) from it      |
+
+One update, in this order: values and targets; residuals; the gradient of V under the rule; Adam on V; target <- Polyak;
+the policy's weight from the residual R_f *of before the V step*; Adam on the policy.
+
+Differs from the paper (ODICE, ICLR 2024), each by a named setting:
+- the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and it is
+  clamped at 100, as the released code does (`weight_clamp`);
+- the projection acts once per batch on the mean gradients, as Algorithm 1, not per sample as section 2.3;
+- twin values, LayerNorm, a 1024-wide policy and weight decay belong to the `reference` preset; the paper's text has none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from odice.algos import register
+from odice.core import vdice
+from odice.core.divergences import divergence
+from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
+from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
+from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
+from odice.core.targets import adam, polyak, step
+from odice.errors import OdiceError
+from odice.types import Algo, Batch, Metrics, Spec
+
+
+@dataclass(frozen=True)
+class VDICEConfig:
+    """What the three members share. Defaults follow the paper's text."""
+
+    lam: float = 0.6
+    """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V diverge."""
+    divergence: str = "pearson"
+    """f: the divergence between the policy's and the data's visitation (`odice list` names them)."""
+    discount: float = 0.99
+    """gamma: discount of the next state's value."""
+    polyak: float = 0.005
+    """tau: share of the online network that enters the target network after each update."""
+    twin: bool = False
+    """Two value heads; targets take their minimum."""
+    layer_norm: bool = False
+    """LayerNorm in the value network's hidden layers."""
+    value_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the value network's hidden layers."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers."""
+    value_lr: float = 1e-4
+    """Adam's learning rate for V."""
+    policy_lr: float = 1e-4
+    """Adam's learning rate for the policy."""
+    policy_weight_decay: float = 0.0
+    """Coupled L2 decay of the policy, joined to the gradient before Adam's moments."""
+    policy_weight: WeightForm = "residual"
+    """w(R): `ratio` is (f')^-1(R) of Algorithm 1, `excess` drops its "+1", `residual` is max(0, R)."""
+    weight_clamp: float = 100.0
+    """Largest weight of a transition in the policy's loss."""
+    tanh_mean: bool = False
+    """Squash the Gaussian's mean into (-1, 1)."""
+    init: Init = "torch"
+    """Initialisation of all networks: torch's uniform, or orthogonal with gain sqrt(2)."""
+    batch_size: int = 256
+    """Transitions per update."""
+    diagnose: bool = False
+    """Log the two gradients' norms, cosine, projection and Theorem 2's bound on eta."""
+
+    def __post_init__(self):
+        if not 0 < self.lam < 1:
+            raise OdiceError(
+                f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*."
+            )
+        if not 0 <= self.discount <= 1:
+            raise OdiceError(f"discount must lie in [0, 1], got {self.discount}.")
+        if not 0 < self.polyak <= 1:
+            raise OdiceError(f"polyak must lie in (0, 1], got {self.polyak}.")
+        if not self.weight_clamp > 0:
+            raise OdiceError(
+                f"weight_clamp must be positive, got {self.weight_clamp}: no transition would be imitated."
+            )
+        if self.batch_size < 1:
+            raise OdiceError(f"batch_size must be at least 1, got {self.batch_size}.")
+        for name in ("value_lr", "policy_lr", "policy_weight_decay"):
+            rate = getattr(self, name)
+            if not (0 <= rate < math.inf):
+                raise OdiceError(f"{name} must be a finite number of at least 0, got {rate}.")
+        divergence(self.divergence)
+
+
+@dataclass(frozen=True)
+class ODICEConfig(VDICEConfig):
+    """V-DICE with the orthogonal gradient."""
+
+    eta: float = 1.0
+    """eta: strength of the projected backward gradient; the paper searches 0.2 ... 1.0."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        orthogonal(self.eta)
+
+
+class State(NamedTuple):
+    value: Ensemble
+    target: Ensemble
+    policy: Policy
+    value_opt: optax.OptState
+    policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
+    f = divergence(cfg.divergence)
+    value_optimiser = adam(cfg.value_lr)
+    policy_optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
+
+    def init(key, spec: Spec = spec) -> State:
+        key_value, key_policy = jax.random.split(key)
+        value = value_network(
+            key_value, spec, cfg.value_hidden, heads=2 if cfg.twin else 1, layer_norm=cfg.layer_norm, init=cfg.init
+        )
+        policy = policy_network(key_policy, spec, cfg.policy_hidden, tanh_mean=cfg.tanh_mean, init=cfg.init)
+        return State(
+            value=value,
+            target=jax.tree.map(jnp.copy, value),  # its own buffers: the loop donates the state
+            policy=policy,
+            value_opt=value_optimiser.init(value),  # pyright: ignore[reportArgumentType]
+            policy_opt=policy_optimiser.init(policy),  # pyright: ignore[reportArgumentType]
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def value_gradient(state: State, batch: Batch):
+        """The rule's gradient of V, and the residual R_f that the policy's weight is made of."""
+        if rule.use_target:
+            v_target, v_next_target = state.target(batch.obs), state.target(batch.next_obs)
+        residuals = {}
+
+        def losses(v, v_next):
+            target = (v_target, v_next_target) if rule.use_target else (v, v_next)
+            frozen = vdice.freeze(rule, v, v_next, *target)
+            residuals["forward"] = vdice.residual(v, frozen.v_next_bar, batch.reward, batch.mask, cfg.discount)
+            return vdice.losses(frozen, batch.reward, batch.mask, divergence=f, lam=cfg.lam, discount=cfg.discount)
+
+        result = rule_gradient(
+            rule,
+            state.value,
+            here=lambda value: value(batch.obs),
+            there=lambda value: value(batch.next_obs),
+            losses=losses,
+            diagnose=cfg.diagnose,
+        )
+        return result, residuals["forward"]
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        del key  # nothing here is random
+        result, residual_fwd = value_gradient(state, batch)
+        value, value_opt = step(value_optimiser, result.gradient, state.value_opt, state.value)
+
+        # One weight per sample: the mean over the heads of the clamped weights.
+        weight = jnp.mean(residual_weight(residual_fwd, f, cfg.policy_weight, cfg.weight_clamp), axis=0)
+        policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
+            state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
+        )
+        policy, policy_opt = step(policy_optimiser, policy_gradient, state.policy_opt, state.policy)
+
+        metrics = {
+            "value_loss": result.losses["forward"] + result.losses["rest"],
+            "value_mean": result.losses["rest"] / (1.0 - cfg.lam),
+            "residual_mean": jnp.mean(residual_fwd),
+            "residual_max": jnp.max(residual_fwd),
+            "policy_loss": policy_loss,
+            "weight_mean": jnp.mean(weight),
+            "weight_ess": effective_sample_size(weight),
+        }
+        if cfg.diagnose and result.diagnostics is not None:
+            metrics |= result.diagnostics._asdict()
+        state = State(value, polyak(value, state.target, cfg.polyak), policy, value_opt, policy_opt, state.step + 1)
+        return state, metrics
+
+    def act(state: State, obs):
+        return state.policy.mode(obs)
+
+    return Algo(init, update, act)
+
+
+@register("odice", ODICEConfig)
+def odice(cfg: ODICEConfig, spec: Spec) -> Algo:
+    """O-DICE: V-DICE whose backward gradient is projected off the forward one."""
+    return _vdice(cfg, orthogonal(cfg.eta), spec)
+
+
+@register("sdice", VDICEConfig)
+def sdice(cfg: VDICEConfig, spec: Spec) -> Algo:
+    """S-DICE: V-DICE with the semi-gradient, a constraint on actions only."""
+    return _vdice(cfg, semi, spec)
+
+
+@register("vdice-true", VDICEConfig)
+def vdice_true(cfg: VDICEConfig, spec: Spec) -> Algo:
+    """True-gradient V-DICE: the whole gradient of the objective, without a target network."""
+    return _vdice(cfg, true, spec)

@@ -1,0 +1,162 @@
+"""Networks as pytrees: every leaf is a parameter, so a network can be handed to an optimiser, averaged or stacked as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from odice.types import Spec
+
+Init = Literal["torch", "orthogonal"]
+"""`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases."""
+
+LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
+    if init == "orthogonal":
+        weight = jax.nn.initializers.orthogonal(math.sqrt(2))(key, (fan_in, fan_out), jnp.float32)
+        return weight, jnp.zeros(fan_out)
+    bound = 1 / math.sqrt(fan_in)
+    key_w, key_b = jax.random.split(key)
+    return (
+        jax.random.uniform(key_w, (fan_in, fan_out), minval=-bound, maxval=bound),
+        jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
+    )
+
+
+class MLP(eqx.Module):
+    """Linear layers with an optional LayerNorm between each hidden linear map and its ReLU."""
+
+    weights: list[Float[Array, "fan_in fan_out"]]
+    biases: list[Float[Array, " fan_out"]]
+    scales: list[Float[Array, " hidden"]]
+    shifts: list[Float[Array, " hidden"]]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        sizes: Sequence[int],
+        *,
+        layer_norm: bool = False,
+        init: Init = "torch",
+        activation: Callable[[Array], Array] = jax.nn.relu,
+    ):
+        keys = jax.random.split(key, len(sizes) - 1)
+        layers = [_linear(k, i, o, init) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+        self.weights = [w for w, _ in layers]
+        self.biases = [b for _, b in layers]
+        hidden = sizes[1:-1] if layer_norm else ()
+        self.scales = [jnp.ones(n) for n in hidden]
+        self.shifts = [jnp.zeros(n) for n in hidden]
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "*b fan_in"]) -> Float[Array, "*b fan_out"]:
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = _add(x @ weight, bias)
+            if i < last:
+                if self.scales:
+                    x = _layer_norm(x, self.scales[i], self.shifts[i])
+                x = self.activation(x)
+        return x
+
+
+def _along_last(vector: Array, x: Array) -> Array:
+    """A per-feature vector, given the rank of `x` in words: rank promotion is an error in the tests."""
+    return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
+
+
+def _add(x: Array, bias: Array) -> Array:
+    return x + _along_last(bias, x)
+
+
+def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    centred = x - mean
+    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+    return _add(centred * jax.lax.rsqrt(variance + LAYER_NORM_EPS) * _along_last(scale, x), shift)
+
+
+class Ensemble(eqx.Module):
+    """Independent scalar networks with stacked parameters; called on a batch it gives one row per head."""
+
+    heads: MLP
+    size: int = eqx.field(static=True)
+
+    def __init__(self, key: PRNGKeyArray, size: int, sizes: Sequence[int], **options):
+        self.heads = jax.vmap(lambda k: MLP(k, sizes, **options))(jax.random.split(key, size))
+        self.size = size
+
+    def __call__(self, x: Float[Array, "b n"]) -> Float[Array, "heads b"]:
+        return jax.vmap(lambda head: head(x)[..., 0])(self.heads)
+
+
+def value_network(key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, heads: int, **options) -> Ensemble:
+    """V(s), with one head or several."""
+    return Ensemble(key, heads, (spec.obs_dim, *hidden, 1), **options)
+
+
+class GaussianPolicy(eqx.Module):
+    """Diagonal Gaussian around an MLP's mean; one log standard deviation per action dimension, for all states.
+
+    With `tanh_mean` the mean is squashed into (-1, 1); the distribution itself is not a squashed one.
+    """
+
+    mean: MLP
+    log_std: Float[Array, " act"]
+    tanh_mean: bool = eqx.field(static=True)
+
+    def __init__(self, key, spec: Spec, hidden: Sequence[int], *, tanh_mean: bool = False, **options):
+        self.mean = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
+        self.log_std = jnp.zeros(spec.action_dim)
+        self.tanh_mean = tanh_mean
+
+    def location(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
+        mean = self.mean(obs)
+        return jnp.tanh(mean) if self.tanh_mean else mean
+
+    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
+        log_std = _along_last(jnp.clip(self.log_std, LOG_STD_MIN, LOG_STD_MAX), action)
+        z = (action - self.location(obs)) * jnp.exp(-log_std)
+        return jnp.sum(-0.5 * z * z - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
+        """The deterministic action, inside the action box."""
+        return jnp.clip(self.location(obs), -1.0, 1.0)
+
+
+class CategoricalPolicy(eqx.Module):
+    """A softmax over a finite set of actions."""
+
+    logits: MLP
+
+    def __init__(self, key, spec: Spec, hidden: Sequence[int], **options):
+        self.logits = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
+
+    def log_prob(self, obs: Float[Array, "b obs"], action: Int[Array, " b"]) -> Float[Array, " b"]:
+        log_p = jax.nn.log_softmax(self.logits(obs), axis=-1)
+        return jnp.take_along_axis(log_p, action[:, None], axis=-1)[:, 0]
+
+    def mode(self, obs: Float[Array, "*b obs"]) -> Int[Array, "*b"]:
+        return jnp.argmax(self.logits(obs), axis=-1)
+
+
+Policy = GaussianPolicy | CategoricalPolicy
+
+
+def policy_network(
+    key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, tanh_mean: bool = False, init: Init = "torch"
+) -> Policy:
+    """The policy head the action space asks for."""
+    if spec.discrete:
+        return CategoricalPolicy(key, spec, hidden, init=init)
+    return GaussianPolicy(key, spec, hidden, tanh_mean=tanh_mean, init=init)

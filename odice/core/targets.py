@@ -1,0 +1,28 @@
+"""Slow copies of networks, and the optimisers every algorithm shares."""
+
+from __future__ import annotations
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+
+def polyak(online: PyTree, target: PyTree, rate: float) -> PyTree:
+    """target <- rate * online + (1 - rate) * target."""
+    return jax.tree.map(lambda o, t: rate * o + (1.0 - rate) * t, online, target)
+
+
+def adam(learning_rate: float | optax.Schedule, weight_decay: float = 0.0) -> optax.GradientTransformation:
+    """Adam with *coupled* weight decay: the decay joins the gradient before the moments, as torch's `Adam(weight_decay)`.
+
+    `optax.adamw` decays after them, which is another algorithm. Applies to every parameter, biases and log-std included.
+    """
+    if weight_decay == 0.0:
+        return optax.adam(learning_rate)
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
+
+
+def step(optimiser: optax.GradientTransformation, gradient: PyTree, opt_state: PyTree, params: PyTree):
+    """One optimiser step: (new parameters, new optimiser state)."""
+    updates, opt_state = optimiser.update(gradient, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state

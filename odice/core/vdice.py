@@ -1,0 +1,67 @@
+"""V-form DICE: the residual pair and its losses.
+
+    minimise over V   E_D[(1 - lam) V(s) + lam f*(R)],      R = r + gamma m V(s') - V(s),   m = 1 - terminated
+
+split into the two residuals a gradient rule acts on. The frozen side of each is `v_bar`, `v_next_bar`:
+
+    R_f = r + gamma m v_next_bar - v           (gradient through V(s))
+    R_b = r + gamma m v_next - v_bar           (gradient through V(s'))
+
+For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are the
+online values of the same head, and R_f = R_b = R.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from odice.core.divergences import Divergence
+from odice.core.gradients import LossPair, Rule
+
+Heads = Float[Array, "heads b"]
+
+
+class Frozen(NamedTuple):
+    """The stop-gradient side of the residuals, one row per online head."""
+
+    v_bar: Heads
+    v_next_bar: Heads
+
+
+def freeze(rule: Rule, v: Heads, v_next: Heads, v_target: Heads, v_next_target: Heads) -> Frozen:
+    """What stands still while the other side moves: the target's minimum, or the online values themselves."""
+    if not rule.use_target:
+        return Frozen(jax.lax.stop_gradient(v), jax.lax.stop_gradient(v_next))
+    least = lambda target, like: jnp.broadcast_to(jnp.min(target, axis=0, keepdims=True), like.shape)
+    return jax.lax.stop_gradient(Frozen(least(v_target, v), least(v_next_target, v_next)))
+
+
+def residual(v: Heads, v_next: Heads, reward: Float[Array, " b"], mask: Float[Array, " b"], discount: float) -> Heads:
+    """r + gamma m V(s') - V(s), per head."""
+    return reward[None] + discount * mask[None] * v_next - v
+
+
+def losses(
+    frozen: Frozen,
+    reward: Float[Array, " b"],
+    mask: Float[Array, " b"],
+    *,
+    divergence: Divergence,
+    lam: float,
+    discount: float,
+) -> LossPair:
+    """Forward, backward and linear loss of a batch; means over heads *and* samples, as the reference takes them.
+
+    So each head of a twin gets half the gradient it would get alone (Adam does not notice). The backward loss comes at
+    full strength: its eta belongs to the rule.
+    """
+    mean = lambda residuals: lam * jnp.mean(divergence.conjugate(residuals))
+    return LossPair(
+        forward=lambda v: mean(residual(v, frozen.v_next_bar, reward, mask, discount)),
+        backward=lambda v_next: mean(residual(frozen.v_bar, v_next, reward, mask, discount)),
+        rest=lambda v: (1.0 - lam) * jnp.mean(v),
+    )

@@ -1,0 +1,64 @@
+"""The inner loop: many updates in one compiled program.
+
+Batch rows are a pure function of (seed, step). So a resumed run sees the batches an uninterrupted one would have seen, and
+N seeds under one `vmap` see the batches of N separate runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from odice.types import Algo, Metrics, Spec, Transitions
+
+
+def seed_keys(seed: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The two streams of a seed: one initialises the networks, the other drives the updates."""
+    init_key, loop_key = jax.random.split(jax.random.key(seed))
+    return init_key, loop_key
+
+
+def step_keys(loop_key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The keys of one update: for its batch rows, and for the algorithm's own randomness."""
+    rows_key, update_key = jax.random.split(jax.random.fold_in(loop_key, step))
+    return rows_key, update_key
+
+
+def sample_rows(rows_key: PRNGKeyArray, batch_size: int, size: int) -> Int[Array, " b"]:
+    """Uniform with replacement."""
+    return jax.random.randint(rows_key, (batch_size,), 0, size)
+
+
+def initial_state(algo: Algo, spec: Spec, seed: int | Int[Array, ""]) -> Any:
+    """The state before the first update."""
+    return algo.init(seed_keys(seed)[0], spec)
+
+
+Chunk = Callable[[Any, Transitions, Any, Any], tuple[Any, Metrics]]
+
+
+def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False) -> Chunk:
+    """`chunk(state, transitions, seed, first_step) -> (state, metrics)`: `length` updates, metrics averaged over them.
+
+    The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
+    all seeds advance in one `vmap`.
+    """
+
+    def chunk(state, transitions: Transitions, seed, first_step):
+        _, loop_key = seed_keys(seed)
+
+        def one(state, step):
+            rows_key, update_key = step_keys(loop_key, step)
+            batch = transitions.batch(sample_rows(rows_key, batch_size, transitions.size))
+            return algo.update(state, batch, update_key)
+
+        steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
+        state, metrics = jax.lax.scan(one, state, steps)
+        return state, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
+
+    mapped = jax.vmap(chunk, in_axes=(0, None, 0, None)) if seeds else chunk
+    return jax.jit(mapped, donate_argnums=0)
