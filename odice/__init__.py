@@ -12,6 +12,7 @@ _PUBLIC = {
     "algorithms": "odice.algos",
     "make": "odice.algos",
     "preset": "odice.presets",
+    "load": "odice.data.load",
     "OdiceError": "odice.errors",
 }
 

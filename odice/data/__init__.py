@@ -1,0 +1,1 @@
+"""From any log to transitions: readers, episodes, preprocessing, scores."""
