@@ -1,0 +1,302 @@
+"""From step-by-step arrays to a Dataset: the one place where rows become episodes.
+
+Every reader ends here, so that flags, unfinished tails, missing next observations, dtypes and shapes are treated alike
+whatever the file was. Arrays may be anything that can be sliced (an open HDF5 data set too): they are read once, in
+blocks, straight into their final place, so that loading needs little more memory than the result.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from odice.data.episodes import Dataset, Episode, Meta, UnfinishedEpisodeWarning, blocks
+from odice.errors import OdiceError
+
+Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
+
+# More discrete actions than this are almost surely an identifier or a broken column, not a choice.
+MAX_ACTIONS = 100_000
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """The default place for a data set's arrays. Refuses what cannot fit before touching any memory."""
+    need = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > 0.9 * have:
+        raise OdiceError(
+            f"The {name} of shape {shape} need {need / 1e9:,.0f} GB but this machine has {have / 1e9:,.0f} GB of "
+            "memory; stream the data from disk, or check that the file is not damaged."
+        )
+    return np.empty(shape, dtype)
+
+
+def from_steps(
+    observations: Any,
+    actions: Any,
+    rewards: Any,
+    *,
+    terminated: Any = None,
+    truncated: Any = None,
+    episode: Any = None,
+    next_observations: Any = None,
+    next_known: Any = None,
+    discrete: bool | None = None,
+    meta: Meta | None = None,
+    allocate: Allocate = in_memory,
+) -> Dataset:
+    """A Dataset from one row per step.
+
+    A row ends its episode if `terminated` or `truncated` says so, if the number in `episode` changes after it, or if it
+    is the last. An episode that ends without a flag is kept as truncated, with an `UnfinishedEpisodeWarning`. The
+    observation after an episode's last step comes from `next_observations` (where `next_known`, if given, says that it
+    was recorded); without it `final_known` is false for that episode. Inside an episode the next observation is always
+    the following row; where `next_observations` disagrees, `meta.evidence["next_mismatch"]` says how often and where.
+    `discrete` overrides what the dtype of the actions says: integers are discrete, anything else is continuous.
+    """
+    meta = meta or Meta()
+    where = meta.source
+    named = {
+        "observations": observations,
+        "actions": actions,
+        "rewards": rewards,
+        "next_observations": next_observations,
+    }
+    source = {name: _sliceable(name, value, where) for name, value in named.items() if value is not None}
+    n = len(source["observations"])
+    for name, value in source.items():
+        if len(value) != n:
+            raise OdiceError(f"{where}: {name!r} has {len(value)} rows but 'observations' has {n}; they must agree.")
+    if n == 0:
+        raise OdiceError(f"{where}: 0 steps, so no episodes; a data set needs at least one step.")
+
+    ends, flags, evidence = _boundaries(n, terminated, truncated, episode, where)
+    lengths = np.diff(ends, prepend=-1)
+    packed = allocate("observations", (n + len(ends), _width(source["observations"])), np.float32)
+    _pack(packed, source["observations"], ends)
+    known = np.zeros(len(ends), bool)
+    if "next_observations" in source:
+        if _width(source["next_observations"]) != packed.shape[1]:
+            raise OdiceError(f"{where}: 'next_observations' has another width than 'observations'; they must agree.")
+        mask = None if next_known is None else flag_column("next_known", next_known, n, where)
+        known, mismatch = _finish(packed, source["next_observations"], mask, ends)
+        evidence |= mismatch
+    unknown = (ends + np.arange(len(ends)) + 1)[~known]
+    packed[unknown] = packed[unknown - 1]
+
+    acts, n_actions = _actions(source["actions"], discrete, meta, allocate)
+    reward = allocate("rewards", (n,), np.float32)
+    if _width(source["rewards"]) != 1:
+        raise OdiceError(f"{where}: 'rewards' has shape {source['rewards'].shape}; there must be one reward per step.")
+    for block in blocks(n, 8):
+        reward[block] = _float32(source["rewards"][block]).reshape(-1)
+    meta = replace(meta, n_actions=n_actions, evidence={**meta.evidence, **evidence})
+    return Dataset(packed, acts, reward, lengths, *flags, known, meta)
+
+
+def from_episodes(episodes: Iterable[Episode | Mapping[str, Any]], *, meta: Meta | None = None) -> Dataset:
+    """A Dataset from a list of episodes: `Episode`s, or mappings with `observations`, `actions`, `rewards` and flags.
+
+    With T actions an episode has T + 1 observations, or T if the final one was not recorded. A flag is one boolean for
+    the episode, or one per step; Minari's `terminations`, `truncations` are understood too.
+    """
+    meta = meta or Meta(source="a list of episodes")
+    parts: dict[str, list] = {
+        "obs": [],
+        "act": [],
+        "rew": [],
+        "term": [],
+        "trunc": [],
+        "id": [],
+        "next": [],
+        "known": [],
+    }
+    for e, item in enumerate(episodes):
+        where = f"{meta.source}, episode {e}"
+        one = item._asdict() if isinstance(item, Episode) else item
+        if not isinstance(one, Mapping):
+            raise OdiceError(
+                f"{where}: expected a mapping with observations, actions and rewards, found {type(one).__name__}."
+            )
+        obs, act, rew = (_sliceable(k, _get(one, k, where), where) for k in ("observations", "actions", "rewards"))
+        steps = len(rew)
+        if steps == 0 or len(act) != steps or len(obs) not in (steps, steps + 1):
+            raise OdiceError(
+                f"{where}: {len(obs)} observations, {len(act)} actions, {steps} rewards; an episode of T > 0 steps has "
+                "T + 1 observations (T if the final one is unknown), T actions and T rewards."
+            )
+        known = bool(one.get("final_known", True)) and len(obs) == steps + 1
+        obs = obs.reshape(len(obs), -1)
+        for key, flag in (("term", "terminated"), ("trunc", "truncated")):
+            raw = one.get(flag, one.get(flag[:-2] + "ions"))
+            parts[key].append(_per_step(flag, raw, steps, where))
+        parts["obs"].append(obs[:steps])
+        parts["next"].append(np.concatenate([obs[1:steps], obs[-1:]]))
+        inner = np.full(steps, len(obs) == steps + 1)
+        inner[-1] = known
+        parts["known"].append(inner)
+        parts["act"].append(act)
+        parts["rew"].append(rew)
+        parts["id"].append(np.full(steps, e))
+    if not parts["obs"]:
+        raise OdiceError(f"{meta.source}: 0 episodes; a data set needs at least one.")
+    for key, name in (("obs", "observations"), ("act", "actions")):
+        if len({a.shape[1:] for a in parts[key]}) > 1:
+            raise OdiceError(f"{meta.source}: the {name} of some episodes have another width; all must be alike.")
+    flat = {key: np.concatenate(value) for key, value in parts.items()}
+    return from_steps(
+        flat["obs"],
+        flat["act"],
+        flat["rew"],
+        terminated=flat["term"],
+        truncated=flat["trunc"],
+        episode=flat["id"],
+        next_observations=flat["next"],
+        next_known=flat["known"],
+        meta=meta,
+    )
+
+
+def flag_column(name: str, value: Any, n: int, where: str) -> np.ndarray:
+    """A column of booleans; 0 and 1 of any numeric type are accepted, everything else is an error."""
+    flags = np.asarray(value[:] if hasattr(value, "shape") else value)
+    if flags.shape not in ((n,), (n, 1)):
+        raise OdiceError(f"{where}: {name!r} has shape {flags.shape}; expected one flag for each of the {n} steps.")
+    flags = flags.reshape(-1)
+    if flags.dtype != bool:
+        if flags.dtype.kind not in "iuf" or not np.isin(flags, (0, 1)).all():
+            raise OdiceError(f"{where}: {name!r} holds values other than 0 and 1; write flags as booleans.")
+        flags = flags != 0
+    return flags
+
+
+# --- the pieces -----------------------------------------------------------------------------------------------
+
+
+def _boundaries(n, terminated, truncated, episode, where):
+    """The last row of each episode, (terminated, truncated) of each, and what was odd about them."""
+    term = np.zeros(n, bool) if terminated is None else flag_column("terminated", terminated, n, where)
+    trunc = np.zeros(n, bool) if truncated is None else flag_column("truncated", truncated, n, where)
+    last = term | trunc
+    evidence = {}
+    if episode is not None:
+        ids = np.asarray(episode[:] if hasattr(episode, "shape") else episode).reshape(-1)
+        if len(ids) != n:
+            raise OdiceError(f"{where}: 'episode' has {len(ids)} rows but there are {n} steps; they must agree.")
+        changes = np.append(ids[1:] != ids[:-1], True)
+        if inside := int((last & ~changes).sum()):
+            evidence["flags_inside_episode"] = {"count": inside, "first_row": int(np.argmax(last & ~changes))}
+        last |= changes
+    last[-1] = True
+    ends = np.flatnonzero(last)
+    unflagged = ~(term[ends] | trunc[ends])
+    if unflagged.any():
+        count, of = int(unflagged.sum()), len(ends)
+        evidence["unfinished"] = {"count": count, "tail": bool(unflagged[-1])}
+        what = "the last episode ends" if count == 1 and unflagged[-1] else f"{count} of {of} episodes end"
+        message = f"{where}: {what} with neither a terminal nor a timeout flag and is kept as truncated."
+        warnings.warn(UnfinishedEpisodeWarning(message), stacklevel=4)
+    return ends, (term[ends], trunc[ends] | unflagged), evidence
+
+
+def _pack(packed: np.ndarray, source: Any, ends: np.ndarray) -> None:
+    """Copy step observations to their places, leaving one free row after each episode."""
+    for block in blocks(len(source), packed[:1].nbytes):
+        rows = np.arange(block.start, block.stop)
+        packed[rows + np.searchsorted(ends, rows)] = _float32(source[block]).reshape(len(rows), -1)
+
+
+def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.ndarray):
+    """Fill in the final observations that are known, and compare the others with the rows that follow them."""
+    final = np.ones(len(ends), bool) if known is None else known[ends]
+    count, first, worst = 0, None, 0.0
+    for block in blocks(len(nexts), packed[:1].nbytes):
+        rows = np.arange(block.start, block.stop)
+        owner = np.searchsorted(ends, rows)
+        after = rows + owner + 1
+        value = _float32(nexts[block]).reshape(len(rows), -1)
+        is_end = rows == ends[owner]
+        fill = is_end & final[owner]
+        packed[after[fill]] = value[fill]
+        inner = ~is_end if known is None else ~is_end & known[block]
+        follows = packed[after[inner]]
+        bad = inner.copy()
+        bad[inner] = ((follows != value[inner]) & ~(np.isnan(follows) & np.isnan(value[inner]))).any(axis=1)
+        if bad.any():
+            first = int(rows[np.argmax(bad)]) if first is None else first
+            count += int(bad.sum())
+            worst = max(worst, float(np.nanmax(np.abs(packed[after[bad]] - value[bad]), initial=0)))
+    evidence = {"next_mismatch": {"count": count, "first_row": first, "largest": worst}} if count else {}
+    return final, evidence
+
+
+def _actions(source: Any, discrete: bool | None, meta: Meta, allocate: Allocate) -> tuple[np.ndarray, int | None]:
+    n, width, kind = len(source), _width(source), source.dtype.kind
+    if discrete is None:
+        discrete = meta.n_actions is not None or (kind in "iub" and width == 1)
+    if not discrete:
+        out = allocate("actions", (n, width), np.float32)
+        for block in blocks(n, 4 * width):
+            out[block] = _float32(source[block]).reshape(-1, width)
+        return out, None
+    if width != 1:
+        raise OdiceError(f"{meta.source}: discrete actions of shape {source.shape}; there must be one number per step.")
+    out = allocate("actions", (n,), np.int32)
+    least, most = 0, -1
+    for block in blocks(n, 8):
+        values = np.asarray(source[block]).reshape(-1)
+        if kind == "f" and not (np.isfinite(values).all() and (values == np.floor(values)).all()):
+            raise OdiceError(
+                f"{meta.source}: 'actions' are declared discrete but hold fractions; they must be whole numbers."
+            )
+        least, most = min(least, int(values.min())), max(most, int(values.max()))
+        limit = MAX_ACTIONS if meta.n_actions is None else meta.n_actions
+        if least < 0 or most >= limit:
+            raise OdiceError(
+                f"{meta.source}: 'actions' holds {least if least < 0 else most}, but discrete actions are numbered "
+                f"from 0 to {limit - 1}; renumber them, or read them as continuous."
+            )
+        out[block] = values
+    return out, most + 1 if meta.n_actions is None else meta.n_actions
+
+
+def _sliceable(name: str, value: Any, where: str) -> Any:
+    """The array as it is if it can be sliced and is numeric; lists are converted."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            raise OdiceError(f"{where}: {name!r} is ragged; every row must have the same number of values.") from error
+    if value.dtype.kind not in "fiub":
+        raise OdiceError(f"{where}: {name!r} has dtype {value.dtype}; only real numbers can be used.")
+    if value.ndim == 0:
+        raise OdiceError(f"{where}: {name!r} is a single number; expected one row per step.")
+    return value
+
+
+def _width(array: Any) -> int:
+    return int(np.prod(array.shape[1:], dtype=np.int64))
+
+
+def _float32(block: Any) -> np.ndarray:
+    with np.errstate(over="ignore"):  # becomes inf, which the data doctor reports with its place
+        return np.asarray(block).astype(np.float32, copy=False)
+
+
+def _get(one: Mapping[str, Any], key: str, where: str) -> Any:
+    if key not in one:
+        raise OdiceError(f"{where}: no {key!r} among its keys {', '.join(map(str, one))}; it is needed.")
+    return one[key]
+
+
+def _per_step(name: str, raw: Any, steps: int, where: str) -> np.ndarray:
+    if raw is None or np.ndim(raw) == 0:
+        flags = np.zeros(steps, bool)
+        flags[-1] = bool(raw)
+        return flags
+    return flag_column(name, raw, steps, where)

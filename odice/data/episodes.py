@@ -1,0 +1,319 @@
+"""Dataset: a log as episodes on the host.
+
+An episode of T steps has T + 1 observations, so every step has a successor and no observation is stored twice. All
+episodes lie one after the other in a few contiguous arrays; episode e owns steps `starts[e] : starts[e] + lengths[e]`
+and observations `starts[e] + e : starts[e] + e + lengths[e] + 1`. An episode ends for one of two reasons that are
+never mixed: it *terminated* (the future is worth nothing) or was *truncated* (the log stops, the world goes on).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odice.errors import OdiceError
+from odice.types import Spec
+
+
+class DataWarning(UserWarning):
+    """Something about the data that a person should know, but that does not stop the work."""
+
+
+class UnfinishedEpisodeWarning(DataWarning):
+    """Episodes that end with neither flag; they are kept and counted as truncated."""
+
+
+class Episode(NamedTuple):
+    """One episode, as views into the data set. `observations` has one row more than there are steps."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: bool
+    truncated: bool
+    final_known: bool = True
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is known about a data set beside its arrays. Nothing here is guessed: unknown is None.
+
+    `evidence` holds what a reader saw in the source and what the T + 1 form can no longer show (for the data doctor):
+    a name -> {"count": how often, and details}. `history` says in words how the data set was derived from its sources.
+    """
+
+    source: str = "memory"
+    env_id: str | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    n_actions: int | None = None
+    ref_min: float | None = None
+    ref_max: float | None = None
+    obs_layout: tuple[tuple[str, int], ...] | None = None
+    history: tuple[str, ...] = ()
+    evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; fields that are unknown or empty are left out."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, (), {})}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Meta:
+        """The inverse of `to_dict`, also after a trip through JSON. Keys this version does not know are ignored."""
+        known = {item.name for item in fields(cls)} & set(state)
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v := state[key], list) else v for key in known}
+        if "obs_layout" in values:
+            values["obs_layout"] = tuple((str(name), int(size)) for name, size in state["obs_layout"])
+        return cls(**values)
+
+    def after(self, step: str) -> Meta:
+        return replace(self, history=(*self.history, step))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Episodes in flat, contiguous host arrays; see the module's docstring for the layout.
+
+    Make one with `odice.load`, `odice.data.build.from_steps` or `odice.data.build.from_episodes`, which validate;
+    the constructor itself checks only that the arrays fit together. Where `final_known[e]` is false the source did not
+    record the observation after the last step, and the row in its place repeats the one before it.
+    """
+
+    observations: np.ndarray  # (steps + episodes, obs) float32
+    actions: np.ndarray  # (steps, act) float32, or (steps,) int32 for discrete actions
+    rewards: np.ndarray  # (steps,) float32
+    lengths: np.ndarray  # (episodes,) int64
+    terminated: np.ndarray  # (episodes,) bool: how each episode ended
+    truncated: np.ndarray  # (episodes,) bool
+    final_known: np.ndarray  # (episodes,) bool
+    meta: Meta = field(default_factory=Meta)
+
+    def __post_init__(self):
+        n, e = len(self.rewards), len(self.lengths)
+        if e == 0 or n == 0:
+            raise OdiceError(f"{self.meta.source}: the data set has no episodes; a data set needs at least one step.")
+        fits = (
+            self.observations.ndim == 2
+            and len(self.observations) == n + e
+            and len(self.actions) == n == int(self.lengths.sum())
+            and self.lengths.min() > 0
+            and len(self.terminated) == len(self.truncated) == len(self.final_known) == e
+        )
+        if not fits:
+            raise ValueError("the arrays of a Dataset do not fit together; use odice.data.build to make one")
+
+    # --- sizes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def n_episodes(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def discrete(self) -> bool:
+        return self.actions.ndim == 1
+
+    @property
+    def spec(self) -> Spec:
+        """What networks need to know. Discrete: the declared number of actions, else the largest seen plus one."""
+        obs_dim = self.observations.shape[1]
+        if self.discrete:
+            return Spec(obs_dim, self.meta.n_actions or int(self.actions.max()) + 1, discrete=True)
+        return Spec(obs_dim, self.actions.shape[1])
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """(episodes,) the first step of each episode."""
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """(episodes,) the last step of each episode."""
+        return self.starts + self.lengths - 1
+
+    @cached_property
+    def returns(self) -> np.ndarray:
+        """(episodes,) the undiscounted sum of rewards of each episode, in double precision."""
+        return np.add.reduceat(self.rewards, self.starts, dtype=np.float64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays."""
+        return sum(v.nbytes for item in fields(self) if isinstance(v := getattr(self, item.name), np.ndarray))
+
+    def step_flags(self, which: str) -> np.ndarray:
+        """(steps,) bool: `terminated` or `truncated` written per step, true only at the last step of an episode."""
+        flags = np.zeros(self.n_steps, bool)
+        flags[self.ends] = {"terminated": self.terminated, "truncated": self.truncated}[which]
+        return flags
+
+    def step_observations(self) -> np.ndarray:
+        """(steps, obs) the observation each action was chosen in: a copy without the final observations."""
+        keep = np.ones(len(self.observations), bool)
+        keep[self.ends + np.arange(self.n_episodes) + 1] = False
+        return self.observations[keep]
+
+    # --- episodes ----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.n_episodes
+
+    def __getitem__(self, e: int) -> Episode:
+        e = range(self.n_episodes)[e]
+        start, length = int(self.starts[e]), int(self.lengths[e])
+        return Episode(
+            self.observations[start + e : start + e + length + 1],
+            self.actions[start : start + length],
+            self.rewards[start : start + length],
+            bool(self.terminated[e]),
+            bool(self.truncated[e]),
+            bool(self.final_known[e]),
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[e] for e in range(self.n_episodes))
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        kind = f"{spec.action_dim} actions" if spec.discrete else f"action dim {spec.action_dim}"
+        size = f"{self.n_episodes:,} episodes, {self.n_steps:,} steps"
+        return f"Dataset({self.meta.source!r}: {size}, obs dim {spec.obs_dim}, {kind})"
+
+    # --- choosing ----------------------------------------------------------------------------------------------------
+
+    def select(self, episodes: Sequence[int] | np.ndarray) -> Dataset:
+        """These episodes, in this order. A boolean mask over the episodes works too."""
+        which = np.asarray(episodes)
+        which = np.flatnonzero(which) if which.dtype == bool else which.astype(np.int64)
+        if which.size == 0 or which.min() < -self.n_episodes or which.max() >= self.n_episodes:
+            raise OdiceError(
+                f"{self.meta.source}: cannot select episodes {_brief(which)} of {self.n_episodes}; name at least one "
+                f"from 0 to {self.n_episodes - 1}."
+            )
+        which = which % self.n_episodes
+        steps = _ranges(self.starts[which], self.lengths[which])
+        observations = _ranges(self.starts[which] + which, self.lengths[which] + 1)
+        return replace(
+            self,
+            observations=self.observations[observations],
+            actions=self.actions[steps],
+            rewards=self.rewards[steps],
+            lengths=self.lengths[which],
+            terminated=self.terminated[which],
+            truncated=self.truncated[which],
+            final_known=self.final_known[which],
+            meta=self.meta.after(f"{which.size} of {self.n_episodes} episodes"),
+        )
+
+    def by_return(self, low: float = 0.0, high: float = 1.0) -> Dataset:
+        """The episodes whose return lies between two quantiles, in their order: `by_return(0.9)` is the best tenth."""
+        if not 0 <= low < high <= 1:
+            raise OdiceError(f"Return quantiles {low} to {high}: give two numbers with 0 <= low < high <= 1.")
+        least, most = np.quantile(self.returns, [low, high])
+        return self.select((self.returns >= least) & (self.returns <= most))
+
+    def first(self, steps: int) -> Dataset:
+        """The first so many steps. An episode that is cut counts as truncated there, with a known final observation."""
+        if not 1 <= steps <= self.n_steps:
+            raise OdiceError(f"{self.meta.source}: cannot take {steps} steps of {self.n_steps}; give 1 to that number.")
+        e = int(np.searchsorted(self.ends, steps - 1))
+        lengths = self.lengths[: e + 1].copy()
+        lengths[e] = steps - self.starts[e]
+        whole = lengths[e] == self.lengths[e]
+        terminated, truncated, known = (
+            flag[: e + 1].copy() for flag in (self.terminated, self.truncated, self.final_known)
+        )
+        if not whole:
+            terminated[e], truncated[e], known[e] = False, True, True
+        return replace(
+            self,
+            observations=self.observations[: steps + e + 1],
+            actions=self.actions[:steps],
+            rewards=self.rewards[:steps],
+            lengths=lengths,
+            terminated=terminated,
+            truncated=truncated,
+            final_known=known,
+            meta=self.meta.after(f"first {steps} of {self.n_steps} steps"),
+        )
+
+    def split(self, fraction: float, *, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """Two data sets of whole episodes, drawn at random; the first has about `fraction` of the episodes."""
+        count = round(fraction * self.n_episodes)
+        if not 0 < fraction < 1 or not 0 < count < self.n_episodes:
+            raise OdiceError(
+                f"{self.meta.source}: cannot split {self.n_episodes} episodes at {fraction}; each part needs one."
+            )
+        order = np.random.default_rng(seed).permutation(self.n_episodes)
+        return self.select(np.sort(order[:count])), self.select(np.sort(order[count:]))
+
+    # --- identity and files ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content: every array with its type and shape, and the number of actions; not the metadata."""
+        digest = hashlib.sha256(f"odice-dataset-1 {self.meta.n_actions if self.discrete else None}".encode())
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, np.ndarray):
+                digest.update(f"{item.name} {value.dtype.str} {value.shape}".encode())
+                for block in blocks(len(value), value[:1].nbytes):
+                    digest.update(np.ascontiguousarray(value[block]).data)
+        return digest.hexdigest()
+
+
+def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
+    """One data set of all episodes in order: medium + expert = medium-expert. Metadata that differs becomes unknown."""
+    parts = list(parts)
+    if not parts:
+        raise OdiceError("Nothing to concatenate: give at least one data set.")
+    specs = [part.spec for part in parts]
+    if len({(s.obs_dim, s.discrete, None if s.discrete else s.action_dim) for s in specs}) > 1:
+        shapes = "; ".join(f"{p.meta.source}: {tuple(s)}" for p, s in zip(parts, specs, strict=True))
+        raise OdiceError(f"Cannot concatenate data sets with different (obs, action, discrete): {shapes}.")
+    arrays = {
+        item.name: np.concatenate([getattr(part, item.name) for part in parts])
+        for item in fields(Dataset)
+        if item.name != "meta"
+    }
+    names = [part.meta.source for part in parts]
+    common = {}
+    for item in fields(Meta):
+        values = [getattr(part.meta, item.name) for part in parts]
+        if item.name not in ("evidence", "history", "source") and all(v == values[0] for v in values):
+            common[item.name] = values[0]
+    if specs[0].discrete:
+        common["n_actions"] = max(s.action_dim for s in specs)
+    history = tuple(f"{part.meta.source}: {step}" for part in parts for step in part.meta.history)
+    evidence: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for key, found in part.meta.evidence.items():
+            before = evidence.get(key, {"count": 0})
+            evidence[key] = {**found, **before, "count": before["count"] + found["count"]}
+    meta = Meta(source=source or " + ".join(names), history=history, evidence=evidence, **common)
+    return Dataset(**arrays, meta=meta)
+
+
+def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 23) -> Iterator[slice]:
+    """Slices that cover `rows` in pieces of about 8 MB: how everything here walks through arrays larger than memory."""
+    size = max(1, block_bytes // max(1, row_bytes))
+    return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers start, start + 1, ... of each range, one range after the other."""
+    offsets = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+    return np.arange(int(lengths.sum())) + offsets
+
+
+def _brief(which: np.ndarray) -> str:
+    return str(which.tolist() if which.size <= 6 else [*which[:3].tolist(), "...", int(which[-1])])

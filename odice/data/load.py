@@ -1,0 +1,141 @@
+"""`odice.load`: one door for every kind of source.
+
+What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a legacy D4RL
+name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a module that is imported only
+when it is needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from odice.data.episodes import Dataset, concatenate
+from odice.errors import OdiceError, unknown_name
+
+# format -> module with `read(source, **options) -> Dataset`
+READERS = {
+    "d4rl": "odice.data.readers.d4rl",
+    "minari": "odice.data.readers.minari",
+    "arrays": "odice.data.readers.arrays",
+    "table": "odice.data.readers.table",
+}
+SUFFIXES = {
+    ".hdf5": "d4rl",
+    ".h5": "d4rl",
+    ".npz": "arrays",
+    ".parquet": "table",
+    ".pq": "table",
+    ".csv": "table",
+    ".tsv": "table",
+    ".csv.gz": "table",
+}
+MINARI_ID = re.compile(r"(?:[\w.-]+/)*[\w.-]+-v\d+")
+
+
+def load(source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any) -> Dataset:
+    """Load a data set from wherever it is.
+
+    `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
+    (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), a Minari id
+    (`mujoco/hopper/medium-v0`), a dict of arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
+    `format` says which reader to use where looking is not enough; `options` are the reader's own.
+    """
+    if isinstance(source, Dataset):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return _from_object(source, options)
+    text, path = os.fspath(source), Path(source)
+    if format is None:
+        format = _format_of(path) if path.exists() else _format_of_name(text)
+    if format not in READERS:
+        raise unknown_name("data format", format, READERS)
+    if format == "d4rl" and not path.exists():
+        path = _find_d4rl(text, data_dir)
+        options.setdefault("name", text)
+    if path.is_dir() and format in ("d4rl", "arrays"):
+        shards = sorted(p for p in path.iterdir() if SUFFIXES.get(p.suffix) == format)
+        return concatenate((_read(format, shard, options) for shard in shards), source=text)
+    return _read(format, path if path.exists() else text, options)
+
+
+def _read(format: str, source: Any, options: Mapping[str, Any]) -> Dataset:
+    reader = import_module(READERS[format]).read
+    valid = [p.name for p in inspect.signature(reader).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in valid:
+            raise unknown_name(f"option of the {format} reader", option, valid)
+    return reader(source, **options)
+
+
+def _from_object(source: Any, options: Mapping[str, Any]) -> Dataset:
+    if isinstance(source, Mapping):
+        return _read("arrays", source, options)
+    if type(source).__module__.split(".")[0] == "minari":
+        return _read("minari", source, options)
+    if isinstance(source, Iterable):
+        from odice.data.build import from_episodes
+
+        return from_episodes(source, **options)
+    raise OdiceError(
+        f"Cannot load a {type(source).__name__}: give a path, a name, a dict of arrays, a list of episodes or a "
+        "MinariDataset."
+    )
+
+
+def _format_of(path: Path) -> str:
+    """The reader for a file or folder that exists."""
+    if path.is_dir():
+        if (path / "data" / "metadata.json").exists() or (path / "data" / "main_data.hdf5").exists():
+            return "minari"
+        found = {format for item in path.iterdir() if item.is_file() and (format := _suffix_format(item))}
+        if len(found) == 1:
+            return found.pop()
+        what = "no data files" if not found else f"files for several readers ({', '.join(sorted(found))})"
+        raise OdiceError(f"{path}: the folder holds {what}; expected shards of one kind, such as *.parquet or *.hdf5.")
+    if path.stat().st_size == 0:
+        raise OdiceError(f"{path}: the file is empty (0 bytes); write or download it again.")
+    if format := _suffix_format(path):
+        return format
+    raise OdiceError(f"{path}: unknown kind of file {path.suffix!r}; known are {', '.join(SUFFIXES)}, or pass format=.")
+
+
+def _suffix_format(path: Path) -> str | None:
+    return SUFFIXES.get("".join(path.suffixes[-2:]).lower()) or SUFFIXES.get(path.suffix.lower())
+
+
+def _format_of_name(text: str) -> str:
+    """The reader for a name that is no file: a legacy D4RL name is never looked up in Minari, whose data differ."""
+    from odice.data.scores import REFERENCES
+
+    if text in REFERENCES:
+        return "d4rl"
+    if MINARI_ID.fullmatch(text):
+        return "minari"
+    raise OdiceError(
+        f"{text}: there is no such file or folder, and it is neither a D4RL name (hopper-medium-v2) nor a Minari id "
+        "(mujoco/hopper/medium-v0)."
+    )
+
+
+def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
+    from odice.data.readers.d4rl import file_names
+
+    folder = data_dir or os.environ.get("ODICE_DATA")
+    if not folder:
+        raise OdiceError(
+            f"{name} is a D4RL data set, but no folder to look in is known: pass data_dir (--data-dir) or set "
+            f"ODICE_DATA to the folder that holds {file_names(name)[0]}."
+        )
+    for candidate in file_names(name):
+        if (path := Path(folder) / candidate).is_file():
+            return path
+    raise OdiceError(
+        f"{name}: looked in {folder} for {' and '.join(file_names(name))} and found neither; download the file once "
+        "from D4RL's host (rail.eecs.berkeley.edu/datasets/offline_rl) or a mirror you trust, and put it there."
+    )
