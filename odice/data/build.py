@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -99,67 +99,51 @@ def from_steps(
     return Dataset(packed, acts, reward, lengths, *flags, known, meta)
 
 
-def from_episodes(episodes: Iterable[Episode | Mapping[str, Any]], *, meta: Meta | None = None) -> Dataset:
+def from_episodes(
+    episodes: Iterable[Episode | Mapping[str, Any]],
+    *,
+    discrete: bool | None = None,
+    meta: Meta | None = None,
+    allocate: Allocate = in_memory,
+) -> Dataset:
     """A Dataset from a list of episodes: `Episode`s, or mappings with `observations`, `actions`, `rewards` and flags.
 
     With T actions an episode has T + 1 observations, or T if the final one was not recorded. A flag is one boolean for
-    the episode, or one per step; Minari's `terminations`, `truncations` are understood too.
+    the episode, or one per step; Minari's `terminations`, `truncations` are understood too. A flag inside an episode
+    cuts it there. The episodes are walked through twice (sizes, then content), so a lazy sequence stays lazy.
     """
     meta = meta or Meta(source="a list of episodes")
-    parts: dict[str, list] = {
-        "obs": [],
-        "act": [],
-        "rew": [],
-        "term": [],
-        "trunc": [],
-        "id": [],
-        "next": [],
-        "known": [],
-    }
-    for e, item in enumerate(episodes):
-        where = f"{meta.source}, episode {e}"
-        one = item._asdict() if isinstance(item, Episode) else item
-        if not isinstance(one, Mapping):
-            raise OdiceError(
-                f"{where}: expected a mapping with observations, actions and rewards, found {type(one).__name__}."
-            )
-        obs, act, rew = (_sliceable(k, _get(one, k, where), where) for k in ("observations", "actions", "rewards"))
-        steps = len(rew)
-        if steps == 0 or len(act) != steps or len(obs) not in (steps, steps + 1):
-            raise OdiceError(
-                f"{where}: {len(obs)} observations, {len(act)} actions, {steps} rewards; an episode of T > 0 steps has "
-                "T + 1 observations (T if the final one is unknown), T actions and T rewards."
-            )
-        known = bool(one.get("final_known", True)) and len(obs) == steps + 1
-        obs = obs.reshape(len(obs), -1)
-        for key, flag in (("term", "terminated"), ("trunc", "truncated")):
-            raw = one.get(flag, one.get(flag[:-2] + "ions"))
-            parts[key].append(_per_step(flag, raw, steps, where))
-        parts["obs"].append(obs[:steps])
-        parts["next"].append(np.concatenate([obs[1:steps], obs[-1:]]))
-        inner = np.full(steps, len(obs) == steps + 1)
-        inner[-1] = known
-        parts["known"].append(inner)
-        parts["act"].append(act)
-        parts["rew"].append(rew)
-        parts["id"].append(np.full(steps, e))
-    if not parts["obs"]:
+    episodes = episodes if isinstance(episodes, Sequence) else list(episodes)
+    if not episodes:
         raise OdiceError(f"{meta.source}: 0 episodes; a data set needs at least one.")
-    for key, name in (("obs", "observations"), ("act", "actions")):
-        if len({a.shape[1:] for a in parts[key]}) > 1:
-            raise OdiceError(f"{meta.source}: the {name} of some episodes have another width; all must be alike.")
-    flat = {key: np.concatenate(value) for key, value in parts.items()}
-    return from_steps(
-        flat["obs"],
-        flat["act"],
-        flat["rew"],
-        terminated=flat["term"],
-        truncated=flat["trunc"],
-        episode=flat["id"],
-        next_observations=flat["next"],
-        next_known=flat["known"],
-        meta=meta,
-    )
+    flags = [_episode_flags(_checked(episodes, e, meta), f"{meta.source}, episode {e}") for e in range(len(episodes))]
+    ids = np.repeat(np.arange(len(flags)), [len(term) for term, _, _ in flags])
+    term, trunc, known = (np.concatenate(column) for column in zip(*flags, strict=True))
+    ends, ended, evidence = _boundaries(len(ids), term, trunc, ids, meta.source)
+
+    first = _checked(episodes, 0, meta)
+    width, act = _width(first["observations"]), first["actions"]
+    packed = allocate("observations", (len(ids) + len(ends), width), np.float32)
+    acts = np.empty((len(ids), *act.shape[1:]), act.dtype if act.dtype.kind in "iub" else np.float32)
+    rewards = allocate("rewards", (len(ids),), np.float32)
+    step = piece = 0
+    for e in range(len(episodes)):
+        one = _checked(episodes, e, meta, width, act.shape[1:])
+        steps = len(one["rewards"])
+        obs = _float32(one["observations"][:]).reshape(-1, width)
+        rewards[step : step + steps] = _float32(one["rewards"][:]).reshape(-1)
+        acts[step : step + steps] = one["actions"][:]
+        for end in ends[piece : np.searchsorted(ends, step + steps)]:
+            start = ends[piece - 1] + 1 if piece else 0
+            own = obs[start - step : end - step + 2]
+            packed[start + piece : start + piece + len(own)] = own
+            if not known[end]:
+                packed[end + piece + 1] = packed[end + piece]
+            piece += 1
+        step += steps
+    acts, n_actions = _actions(acts, discrete, meta, allocate)
+    meta = replace(meta, n_actions=n_actions, evidence={**meta.evidence, **evidence})
+    return Dataset(packed, acts, rewards, np.diff(ends, prepend=-1), *ended, known[ends], meta)
 
 
 def flag_column(name: str, value: Any, n: int, where: str) -> np.ndarray:
@@ -288,15 +272,38 @@ def _float32(block: Any) -> np.ndarray:
         return np.asarray(block).astype(np.float32, copy=False)
 
 
-def _get(one: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in one:
-        raise OdiceError(f"{where}: no {key!r} among its keys {', '.join(map(str, one))}; it is needed.")
-    return one[key]
+def _checked(episodes: Sequence, e: int, meta: Meta, width: int | None = None, action: tuple | None = None) -> dict:
+    """Episode e as a mapping of arrays whose lengths fit together, and whose widths are those of the first."""
+    where, item = f"{meta.source}, episode {e}", episodes[e]
+    one = dict(item._asdict() if isinstance(item, Episode) else item) if isinstance(item, Mapping | Episode) else {}
+    for key in ("observations", "actions", "rewards"):
+        if key not in one:
+            found = f"only {', '.join(map(str, one))}" if one else f"a {type(item).__name__}"
+            raise OdiceError(f"{where}: expected a mapping with observations, actions and rewards, found {found}.")
+        one[key] = _sliceable(key, one[key], where)
+    obs, act, steps = one["observations"], one["actions"], len(one["rewards"])
+    if steps == 0 or len(act) != steps or len(obs) not in (steps, steps + 1) or _width(one["rewards"]) != 1:
+        raise OdiceError(
+            f"{where}: {len(obs)} observations, {len(act)} actions, rewards of shape {one['rewards'].shape}; an episode of "
+            "T > 0 steps has T + 1 observations (T if the final one is unknown), T actions and T rewards."
+        )
+    if (width is not None and _width(obs) != width) or (action is not None and act.shape[1:] != action):
+        raise OdiceError(f"{where}: its observations or actions have another width than those of episode 0.")
+    return one
 
 
-def _per_step(name: str, raw: Any, steps: int, where: str) -> np.ndarray:
-    if raw is None or np.ndim(raw) == 0:
-        flags = np.zeros(steps, bool)
-        flags[-1] = bool(raw)
-        return flags
-    return flag_column(name, raw, steps, where)
+def _episode_flags(one: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per step: terminated, truncated, and whether the observation after the step was recorded."""
+    steps = len(one["rewards"])
+    columns = []
+    for name, other in (("terminated", "terminations"), ("truncated", "truncations")):
+        raw = one.get(name, one.get(other))
+        if raw is None or np.ndim(raw) == 0:
+            flags = np.zeros(steps, bool)
+            flags[-1] = bool(raw)
+        else:
+            flags = flag_column(name, raw, steps, where)
+        columns.append(flags)
+    known = np.ones(steps, bool)
+    known[-1] = bool(one.get("final_known", True)) and len(one["observations"]) == steps + 1
+    return columns[0], columns[1], known

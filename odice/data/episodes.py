@@ -270,6 +270,12 @@ class Dataset:
                     digest.update(np.ascontiguousarray(value[block]).data)
         return digest.hexdigest()
 
+    def save(self, path: str | Path, format: str | None = None) -> Path:
+        """Write as `minari`, `d4rl` (HDF5) or `parquet`; by default what the name says. Loading gives the same data."""
+        from odice.data.writers import save
+
+        return save(self, path, format)
+
 
 def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
     """One data set of all episodes in order: medium + expert = medium-expert. Metadata that differs becomes unknown."""

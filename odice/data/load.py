@@ -35,7 +35,7 @@ SUFFIXES = {
     ".tsv": "table",
     ".csv.gz": "table",
 }
-MINARI_ID = re.compile(r"(?:[\w.-]+/)*[\w.-]+-v\d+")
+MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
 
 
 def load(source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any) -> Dataset:
@@ -136,6 +136,6 @@ def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
         if (path := Path(folder) / candidate).is_file():
             return path
     raise OdiceError(
-        f"{name}: looked in {folder} for {' and '.join(file_names(name))} and found neither; download the file once "
+        f"{name}: looked in {folder} for {' or '.join(file_names(name))} and found none; download the file once "
         "from D4RL's host (rail.eecs.berkeley.edu/datasets/offline_rl) or a mirror you trust, and put it there."
     )

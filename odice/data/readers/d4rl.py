@@ -1,5 +1,146 @@
-"""D4RL's HDF5 layout."""
+"""HDF5 files of arrays: D4RL's layout, and any other with one row per step.
+
+D4RL: `observations`, `actions`, `rewards`, `terminals`, usually `timeouts`, sometimes `next_observations` and `infos/*`
+(not read). The row after an episode's last one is the start of the next, so without `next_observations` the
+observation after a timeout is not known.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from odice.data.build import Allocate, flag_column, from_steps, in_memory
+from odice.data.episodes import Dataset, DataWarning, Meta, blocks
+from odice.data.readers import hdf5
+from odice.data.readers.arrays import choose
+from odice.data.scores import REFERENCES
+from odice.errors import OdiceError
+
+# D4RL's own file names for AntMaze: maze -> its word, kind of data -> (several starts, several goals)
+_MAZE = {"umaze": "u-maze", "medium": "big-maze", "large": "hardest-maze"}
+_KIND = {"": (False, False), "play": (True, False), "diverse": (True, True)}
+
+# family -> (obs, act), so that another robot's file under a D4RL name is refused
+_SHAPES = {
+    "hopper": (11, 3),
+    "halfcheetah": (17, 6),
+    "walker2d": (17, 6),
+    "ant": (111, 8),
+    "antmaze": (29, 8),
+    "maze2d": (4, 2),
+    "pen": (45, 24),
+    "hammer": (46, 26),
+    "door": (39, 28),
+    "relocate": (39, 30),
+    "kitchen": (60, 9),
+}
+
+
+class MissingTimeoutsWarning(DataWarning):
+    """Nothing in the file says where episodes were cut by time."""
+
+
+def read(
+    source: Path | str,
+    *,
+    name: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    max_episode_steps: int | None = None,
+    discrete: bool | None = None,
+    n_actions: int | None = None,
+    allocate: Allocate = in_memory,
+) -> Dataset:
+    """A Dataset from an HDF5 file.
+
+    `name` is the D4RL name the file was asked for by; it brings the reference scores. `max_episode_steps` says after
+    how many steps an episode was cut, for old files without `timeouts`; a file attribute of that name does the same.
+    """
+    path = Path(source)
+    where = str(path)
+    with hdf5.opened(path) as file:
+        if "episode_0" in file:
+            raise OdiceError(f"{where}: this file belongs to a Minari data set; give the folder that holds its 'data'.")
+        found = [str(key) for key in file]
+        columns: dict[str, Any] = {r: hdf5.array(file, key, where) for r, key in choose(found, keys, where).items()}
+        saved = hdf5.json_text(file.attrs, "odice", where)
+        meta = _meta(file, where, name, n_actions, saved)
+        _check_shape(name, columns, where)
+        if "truncated" not in columns and "episode" not in columns:
+            limit = max_episode_steps or _whole(file.attrs.get("max_episode_steps")) or horizon(name)
+            columns["truncated"] = _timeouts(columns, limit, where)
+        return from_steps(**columns, discrete=discrete, meta=meta, allocate=allocate)
 
 
 def file_names(name: str) -> tuple[str, ...]:
+    """The names under which a D4RL data set may lie in a folder: ours, then D4RL's own."""
+    robot, *words, version = name.split("-")
+    if robot == "antmaze":
+        starts, goals = _KIND["".join(words[1:])]
+        fixed = "_fixed" if version == "v2" else ""
+        return (
+            f"{name}.hdf5",
+            f"Ant_maze_{_MAZE[words[0]]}_noisy_multistart_{starts}_multigoal_{goals}_sparse{fixed}.hdf5",
+        )
+    if version == "v2":  # MuJoCo
+        return f"{name}.hdf5", f"{'_'.join([robot, *words])}-{version}.hdf5"
     return (f"{name}.hdf5",)
+
+
+def horizon(name: str | None) -> int | None:
+    """After how many steps D4RL's environment cuts an episode, where that is known."""
+    robot, _, rest = (name or "").partition("-")
+    if robot == "antmaze":
+        return 700 if rest.startswith("umaze") else 1000
+    return 1000 if robot in ("hopper", "halfcheetah", "walker2d", "ant") else None
+
+
+def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, saved: dict | None) -> Meta:
+    if saved is not None:
+        return Meta.from_dict({**saved, "source": where})
+    low, high = REFERENCES.get(name or "", (None, None))
+    env = hdf5.text(file.attrs, "env") or name
+    return Meta(source=where, env_id=env, n_actions=n_actions, ref_min=low, ref_max=high)
+
+
+def _check_shape(name: str | None, columns: Mapping[str, Any], where: str) -> None:
+    expected = _SHAPES.get((name or "").split("-")[0])
+    found = tuple(columns[role].shape[-1] for role in ("observations", "actions"))
+    if expected and found != expected:
+        raise OdiceError(
+            f"{where}: has (obs, action) dimensions {found} but {name} has {expected}; this file is other data, so "
+            "load it by its path instead of by D4RL's name."
+        )
+
+
+def _timeouts(columns: Mapping[str, Any], limit: int | None, where: str) -> np.ndarray:
+    """Where episodes were cut, for a file that does not say: by a step counter, else where the next observation jumps."""
+    n = len(columns["rewards"])
+    cut = np.zeros(n, bool)
+    if limit is not None:
+        ends = np.append(np.flatnonzero(flag_column("terminals", columns["terminated"], n, where)), n - 1)
+        starts = np.insert(ends[:-1] + 1, 0, 0)
+        age = np.arange(n) - np.repeat(starts, np.diff(ends, prepend=-1))
+        return age % limit == limit - 1
+    if "next_observations" in columns:
+        obs, nexts = columns["observations"], columns["next_observations"]
+        for block in blocks(n - 1, obs[:1].nbytes):
+            follows = obs[block.start + 1 : block.stop + 1]
+            cut[block] = (np.abs(follows - nexts[block]) > 1e-6).any(axis=1)
+        return cut
+    warnings.warn(
+        MissingTimeoutsWarning(
+            f"{where}: no 'timeouts', so episodes end only at terminals; pass max_episode_steps if they were cut by time."
+        ),
+        stacklevel=3,
+    )
+    return cut
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | np.integer) and value > 0 else None

@@ -1,0 +1,135 @@
+"""Arrays with one row per step: a dict, or an NPZ file. The HDF5 reader shares the naming rules.
+
+Arrays are found by name. `observations`, `actions` and `rewards` are needed, and something that says where episodes
+end: `terminated`, `truncated` or `episode`. A bare `dones` is refused, because it mixes the two reasons to end: say
+which it is, with `keys={"terminated": "dones"}` or `keys={"truncated": "dones"}`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odice.data.build import Allocate, from_steps, in_memory
+from odice.data.episodes import Dataset, Meta
+from odice.errors import OdiceError, unknown_name
+
+# what an array is -> the names it goes by, first match wins
+NAMES = {
+    "observations": ("observations", "observation", "obs", "states", "state"),
+    "actions": ("actions", "action", "act"),
+    "rewards": ("rewards", "reward", "rew"),
+    "terminated": ("terminated", "terminals", "terminations", "terminal"),
+    "truncated": ("truncated", "timeouts", "truncations", "timeout"),
+    "episode": ("episode", "episodes", "episode_id", "episode_ids"),
+    "next_observations": ("next_observations", "next_observation", "next_obs", "next_states"),
+    "next_known": ("next_known",),
+}
+BARE = ("dones", "done")
+
+
+def read(
+    source: Mapping[str, Any] | Path | str,
+    *,
+    keys: Mapping[str, str] | None = None,
+    discrete: bool | None = None,
+    n_actions: int | None = None,
+    allocate: Allocate = in_memory,
+) -> Dataset:
+    """A Dataset from a dict of arrays or an NPZ file. `keys` says which array is which where the name does not."""
+    options: dict[str, Any] = {"discrete": discrete, "allocate": allocate}
+    if isinstance(source, Mapping):
+        named = choose(source, keys, "the dict")
+        meta = Meta(source="a dict of arrays", n_actions=n_actions)
+        return from_steps(**{role: source[key] for role, key in named.items()}, meta=meta, **options)
+    path = Path(source)
+    with NpzFile(path) as file:
+        named = choose(file.names, keys, str(path))
+        meta = replace(Meta(source=str(path)), n_actions=n_actions)
+        return from_steps(**{role: file[key] for role, key in named.items()}, meta=meta, **options)
+
+
+def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
+    """Role -> name of the array that plays it. Raises if a needed one is missing, or if only a bare `done` says ends."""
+    named = {}
+    for role, key in (keys or {}).items():
+        if role not in NAMES:
+            raise unknown_name("role of an array", role, NAMES)
+        if key not in found:
+            raise OdiceError(f"{where}: no array {key!r} for {role!r}; there are: {_listed(found)}.")
+        named[role] = key
+    for role, names in NAMES.items():
+        match = next((name for name in names if name in found and name not in named.values()), None)
+        if match and role not in named:
+            named[role] = match
+    if missing := [role for role in ("observations", "actions", "rewards") if role not in named]:
+        raise OdiceError(
+            f"{where}: no array for {', '.join(missing)}; found {_listed(found)}. Rename it or pass keys={{role: name}}."
+        )
+    if not {"terminated", "truncated", "episode"} & set(named):
+        bare = next((name for name in BARE if name in found), None)
+        if bare:
+            raise OdiceError(
+                f"{where}: {bare!r} does not say why an episode ended; pass keys={{'terminated': '{bare}'}} if the task "
+                f"was over, or keys={{'truncated': '{bare}'}} if the recording stopped."
+            )
+        raise OdiceError(f"{where}: nothing says where episodes end; add 'terminated', 'truncated' or 'episode'.")
+    return named
+
+
+class NpzFile:
+    """An NPZ whose arrays are checked before they are read: sizes against the headers, no pickled objects."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __enter__(self) -> NpzFile:
+        try:
+            self._zip = zipfile.ZipFile(self.path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise OdiceError(f"{self.path}: not a readable NPZ file ({error}); write or download it again.") from error
+        self.names = [name[:-4] for name in self._zip.namelist() if name.endswith(".npy")]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        where = f"{self.path}: {key!r}"
+        try:
+            info = self._zip.getinfo(f"{key}.npy")
+            with self._zip.open(info) as member:
+                shape, dtype = _header(member)
+                if dtype.hasobject:
+                    raise OdiceError(
+                        f"{where} holds pickled Python objects, which are never loaded; save plain numbers."
+                    )
+                size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+                if size > info.file_size:
+                    raise OdiceError(
+                        f"{where} declares shape {shape} ({size / 1e9:,.1f} GB) but holds {info.file_size} bytes; "
+                        "the file is damaged, so write or download it again."
+                    )
+                in_memory(key, (size,), np.uint8)  # refuses what cannot fit
+            with self._zip.open(info) as member:
+                return np.lib.format.read_array(member, allow_pickle=False)
+        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            raise OdiceError(f"{where} cannot be read ({error}); write or download the file again.") from error
+
+
+def _header(member: Any) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(member)
+    reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if reader is None:
+        raise ValueError(f"unknown NPY version {version}")
+    shape, _, dtype = reader(member)
+    return shape, dtype
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(map(str, names))[:20]) or "nothing"
