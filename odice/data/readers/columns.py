@@ -1,0 +1,142 @@
+"""Cells to numbers: what a column of a table may hold, and what is said where it holds something else."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from odice.data.schema import Schema
+from odice.errors import OdiceError
+
+FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False, "yes": True, "no": False}
+
+
+def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:
+    """The same table with float32 observations and rewards, numeric actions and boolean flags; no nulls but in next_*."""
+    series = []
+    for name in table.columns:
+        column = table[name]
+        if name not in schema.next_observation:
+            _no_nulls(column, where)
+        if name in (schema.terminated, schema.truncated, schema.first, schema.last):
+            column = _flag(column, where)
+        elif name in (schema.episode, schema.step):
+            if column.dtype.is_nested() or column.dtype == pl.Object:
+                raise OdiceError(f"{where}: column {name!r} has type {column.dtype}; expected one value per row.")
+        else:
+            column = _numeric(column, where)
+            integers = name in schema.action and (column.dtype.is_integer() or column.dtype == pl.Boolean)
+            if integers and column.dtype != pl.Boolean:
+                column = _int64(column, where)
+            elif not integers and not column.dtype.is_nested():
+                column = column.cast(pl.Float32)
+        series.append(column)
+    return pl.DataFrame(series)
+
+
+def _no_nulls(column: pl.Series, where: str) -> None:
+    if column.null_count():
+        row = int(column.is_null().arg_max() or 0)
+        raise OdiceError(
+            f"{where}: column {column.name!r} has {column.null_count()} empty cells, the first in data row {row + 1} (a "
+            "missing value or a short row); fill them in or leave the rows out."
+        )
+
+
+def _numeric(column: pl.Series, where: str) -> pl.Series:
+    """Numbers, booleans, or lists of numbers that are equally long; text is parsed if every cell is a number."""
+    name, kind = column.name, column.dtype
+    if kind == pl.String:
+        parsed = column.str.strip_chars().cast(pl.Float64, strict=False)
+        bad = parsed.is_null() & column.is_not_null()
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise OdiceError(
+                f"{where}: column {name!r} holds {str(column[row])[:40]!r} in data row {row + 1}, which is not a number; "
+                f"correct it, or leave the column out by naming the others ({int(bad.sum())} such cells)."
+            )
+        return parsed
+    if isinstance(kind, pl.List | pl.Array) and not kind.inner.is_nested():  # type: ignore[union-attr]
+        return _fixed_width(column, where)
+    if not (kind.is_numeric() or kind == pl.Boolean):
+        raise OdiceError(
+            f"{where}: column {name!r} has type {kind}; only numbers can be used, so leave it out or convert it."
+        )
+    return column
+
+
+def _fixed_width(column: pl.Series, where: str) -> pl.Series:
+    lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
+    inner = lists.dtype.inner  # type: ignore[attr-defined]
+    if not (inner.is_numeric() or inner == pl.Boolean):
+        raise OdiceError(f"{where}: column {column.name!r} holds lists of {inner}; only lists of numbers can be used.")
+    lengths = lists.list.len()
+    width = int(lengths.drop_nulls().max() or 0)  # type: ignore[arg-type]
+    ragged = (lengths != width).fill_null(False)
+    if width == 0 or ragged.any():
+        row = int(ragged.arg_max() or 0)
+        raise OdiceError(
+            f"{where}: column {column.name!r} is ragged: {lengths[row]} values in data row {row + 1} where others have "
+            f"{width}; every row must have the same number, at least one."
+        )
+    if lists.list.eval(pl.element().is_null()).list.any().any():
+        raise OdiceError(f"{where}: column {column.name!r} has missing values inside its lists; fill them in.")
+    return lists.cast(pl.List(pl.Float32)).list.to_array(width)
+
+
+def _int64(column: pl.Series, where: str) -> pl.Series:
+    try:
+        return column.cast(pl.Int64)
+    except pl.exceptions.InvalidOperationError as error:
+        raise OdiceError(
+            f"{where}: column {column.name!r} holds whole numbers beyond 64 bits; is it really the action?"
+        ) from error
+
+
+def _flag(column: pl.Series, where: str) -> pl.Series:
+    if column.dtype == pl.Boolean:
+        return column
+    if column.dtype == pl.String:
+        flags = column.str.strip_chars().str.to_lowercase().replace_strict(FLAGS, default=None, return_dtype=pl.Boolean)
+    elif column.dtype.is_numeric():
+        flags = column.cast(pl.Float64).replace_strict({0.0: False, 1.0: True}, default=None, return_dtype=pl.Boolean)
+    else:
+        raise OdiceError(f"{where}: column {column.name!r} has type {column.dtype}; flags are true/false or 0/1.")
+    if flags.null_count():
+        row = int(flags.is_null().arg_max() or 0)
+        raise OdiceError(
+            f"{where}: column {column.name!r} holds {str(column[row])[:40]!r} in data row {row + 1}; flags are true/false "
+            "or 0/1."
+        )
+    return flags
+
+
+class Columns:
+    """Columns of a table as one array that is sliced by rows, so that no second copy of the table is made."""
+
+    def __init__(self, table: pl.DataFrame):
+        self.table = table
+        widths = [t.size if isinstance(t, pl.Array) else 1 for t in table.dtypes]  # type: ignore[union-attr]
+        self.places = np.concatenate([[0], np.cumsum(widths)])
+        kinds = {t if t.is_integer() else pl.Float32 for t in table.dtypes}
+        self.dtype = np.dtype(np.int64 if kinds == {pl.Int64} else np.float32)
+        if set(table.dtypes) == {pl.Boolean}:
+            self.dtype = np.dtype(bool)
+        self.shape = (len(table), int(self.places[-1]))
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        block = self.table[rows]
+        out = np.empty((len(block), self.shape[1]), self.dtype)
+        for column, a, b in zip(block, self.places, self.places[1:], strict=False):
+            if column.null_count():  # only next observations may have gaps, and `next_known` says where
+                fill = 0.0 if b - a == 1 else [0.0] * int(b - a)
+                column = column.fill_null(pl.lit(fill, dtype=column.dtype))
+            out[:, a:b] = column.to_numpy().reshape(len(block), -1)
+        return out

@@ -1,0 +1,320 @@
+"""Parquet and CSV tables: one row per step, columns found by their usual names or by a schema.
+
+Only the columns that the schema names are read. Rows are brought together by episode (a log of several robots may
+interleave them) and put in the order of the step column if there is one; otherwise the file's order counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from odice.data.build import from_steps
+from odice.data.episodes import Dataset, Meta
+from odice.data.readers.columns import Columns, numbers
+from odice.data.schema import Schema, natural
+from odice.errors import OdiceError
+
+PARQUET = (".parquet", ".pq")
+TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+# More columns than any log has; a damaged or hostile header is refused before memory is spent on it.
+MAX_COLUMNS = 100_000
+
+
+def read(
+    source: str | Path,
+    *,
+    schema: str | Path | Mapping[str, Any] | Schema | None = None,
+    observation: Sequence[str] | str | None = None,
+    action: Sequence[str] | str | None = None,
+    next_observation: Sequence[str] | str | None = None,
+    reward: str | None = None,
+    terminated: str | None = None,
+    truncated: str | None = None,
+    episode: str | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    step: str | None = None,
+    discrete: bool | None = None,
+    n_actions: int | None = None,
+    action_low: Sequence[float] | float | None = None,
+    action_high: Sequence[float] | float | None = None,
+    env_id: str | None = None,
+    ref_min: float | None = None,
+    ref_max: float | None = None,
+) -> Dataset:
+    """A Dataset from a Parquet or CSV file, or from a folder of them that belong together.
+
+    `schema` is a TOML or JSON file, or a mapping, with any of the other options as entries; an option given here wins
+    over it, and both win over the usual names (see `odice.data.schema`).
+    """
+    given = {name: value for name, value in locals().items() if name not in ("source", "schema")}
+    path = Path(source)
+    declared = Schema.parse(given, str(path)).over(_schema(schema))
+    files = _files(path)
+    with _one_sentence(path):
+        meta = replace(_saved_meta(files[0]), source=str(path))
+        bound, table, shard = _load(files, declared, path)
+        order, episodes = _group(table, shard, bound, str(path))
+        if order is not None:
+            table = table[order]
+        flags = _ends(table, bound, str(path))
+        return _build(table, bound, flags, episodes, meta)
+
+
+def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, Mapping):
+        return Schema.parse(schema, "the schema")
+    return Schema.read(schema) if schema is not None else Schema()
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or the shards of a folder in natural order."""
+    if not path.is_dir():
+        return [path]
+    names = sorted(
+        (p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), key=lambda p: natural(p.name)
+    )
+    files = [p for p in names if p.name.lower().endswith(PARQUET + TEXT) and p.stat().st_size]
+    if not files:
+        raise OdiceError(f"{path}: the folder holds no Parquet or CSV files with data; point to the folder of shards.")
+    return files
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """Whatever polars says about a broken file, said as one sentence. Its panics are not even `Exception`s."""
+    try:
+        yield
+    except OdiceError:
+        raise
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
+        kind = "Parquet" if path.name.lower().endswith(PARQUET) else "table"
+        raise OdiceError(
+            f"{path}: cannot be read as a {kind} ({_brief(error)}); is it complete and of that kind?"
+        ) from error
+
+
+# --- from files to one table ------------------------------------------------------------------------------------------
+
+
+def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, pl.DataFrame, np.ndarray | None]:
+    """The schema bound to columns, one table of those columns with numbers in them, and which file each row is from."""
+    bound, parts = None, []
+    for file in files:
+        frame = _scan(file)
+        names = frame.collect_schema().names()
+        if len(names) > MAX_COLUMNS:
+            raise OdiceError(f"{file}: {len(names)} columns; a table of steps has far fewer, so the header is damaged.")
+        bound = bound or declared.resolve(names, str(file))
+        if lacking := [c for c in bound.columns() if c not in names]:
+            raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
+        parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file)))
+    assert bound is not None
+    if len(parts) == 1:
+        table, shard = parts[0], None
+    else:
+        table = pl.concat(parts, how="vertical_relaxed", rechunk=True)
+        shard = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
+    if len(table) == 0:
+        raise OdiceError(f"{path}: the table has a header but no rows; a data set needs at least one step.")
+    return bound, table, shard
+
+
+def _scan(file: Path) -> pl.LazyFrame:
+    if file.name.lower().endswith(PARQUET):
+        return pl.scan_parquet(file, glob=False, hive_partitioning=False)
+    data: Any = _unzip(file) if file.suffix.lower() == ".gz" else file
+    head = data[:65536] if isinstance(data, bytes) else _head(file)
+    line = head.split(b"\n", 1)[0]
+    if not line.strip():
+        raise OdiceError(f"{file}: the first line is empty; a table starts with a line of column names.")
+    separator = max(",\t;|", key=lambda s: line.count(s.encode()))
+    options: dict[str, Any] = {"separator": separator, "raise_if_empty": True, "glob": False}
+    if isinstance(data, bytes):
+        options.pop("glob")
+    try:  # types from the first rows; a later row that does not fit costs a second, complete look
+        frame = pl.read_csv(data, infer_schema_length=10_000, **options)
+    except pl.exceptions.ComputeError as error:
+        if "found more fields" in str(error):
+            message = f"{file}: a row has more values than the header has names; every row must have the same number."
+            raise OdiceError(message) from error
+        frame = pl.read_csv(data, infer_schema_length=None, **options)
+    if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
+        raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
+    return frame.lazy()
+
+
+def _head(file: Path) -> bytes:
+    with file.open("rb") as handle:
+        return handle.read(65536)
+
+
+def _unzip(file: Path) -> bytes:
+    """The text inside a .gz, refused as soon as it grows beyond a quarter of the machine's memory."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    engine, parts, size = zlib.decompressobj(wbits=31), [], 0
+    try:
+        with file.open("rb") as handle:
+            while block := handle.read(1 << 16):
+                while block:
+                    parts.append(engine.decompress(block, 1 << 24))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise OdiceError(f"{file}: unpacks to more than {most / 1e9:.0f} GB; unpack or split it first.")
+                    block = engine.unconsumed_tail
+                    if engine.eof and engine.unused_data:  # files joined by `cat` hold several members
+                        block, engine = engine.unused_data, zlib.decompressobj(wbits=31)
+    except zlib.error as error:
+        raise OdiceError(f"{file}: not a valid gzip file ({error}); write or download it again.") from error
+    if not engine.eof:
+        raise OdiceError(f"{file}: the gzip file ends too early; write or download it again.")
+    return b"".join(parts)
+
+
+# --- from rows to episodes --------------------------------------------------------------------------------------------
+
+
+def _group(
+    table: pl.DataFrame, shard: np.ndarray | None, schema: Schema, where: str
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The order that brings the rows of an episode together (None: as they are), and each ordered row's episode."""
+    if schema.episode:
+        ids = table[schema.episode].rank("dense").cast(pl.Int64).to_numpy()
+        if shard is not None and not _ids_continue(ids, shard, table, schema):
+            ids = ids + shard * (int(ids.max()) + 1)
+        _, seen, codes = np.unique(ids, return_index=True, return_inverse=True)
+        episodes = np.argsort(np.argsort(seen))[codes]  # numbered as they first appear
+    elif schema.first or schema.last:
+        starts = table[schema.first].to_numpy().copy() if schema.first else np.zeros(len(table), bool)
+        if schema.last:
+            starts[1:] |= table[schema.last].to_numpy()[:-1]
+        episodes = np.cumsum(starts)
+    else:
+        return None, None
+    order = np.argsort(episodes, kind="stable")
+    if schema.step and schema.episode:
+        order = _by_step(order, episodes, table, schema, where)
+    in_order = bool((order[1:] > order[:-1]).all())
+    return (None, episodes) if in_order else (order, episodes[order])
+
+
+def _by_step(order: np.ndarray, episodes: np.ndarray, table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
+    """The rows of each episode in the order of their step, if they are not yet; then no step may occur twice."""
+    clock = table[schema.step or ""].rank("dense").to_numpy().astype(np.int64)
+    within = np.diff(episodes[order]) == 0
+    if (np.diff(clock[order])[within] >= 0).all():
+        return order
+    order = np.lexsort((clock, episodes))
+    twice = within & (np.diff(clock[order]) == 0)
+    if twice.any():
+        row = int(order[int(np.argmax(twice))])
+        raise OdiceError(
+            f"{where}: two rows have episode {table[schema.episode or ''][row]!r} and step {table[schema.step or ''][row]!r}; "
+            "a step may occur once per episode, so give each episode its own number."
+        )
+    return order
+
+
+def _ids_continue(ids: np.ndarray, shard: np.ndarray, table: pl.DataFrame, schema: Schema) -> bool:
+    """Whether an id in two shards is one episode cut by the end of a file, rather than numbering that starts anew."""
+    pairs = np.unique(np.stack([ids, shard]), axis=1)
+    if len(np.unique(pairs[0])) == pairs.shape[1]:
+        return True
+    borders = np.flatnonzero(np.diff(shard)) + 1
+    joined = ids[borders] == ids[borders - 1]
+    for role in (schema.terminated, schema.truncated, schema.last):
+        if role:
+            joined &= ~table[role].to_numpy()[borders - 1]
+    if schema.step:
+        clock = table[schema.step].rank("dense").to_numpy()
+        joined &= clock[borders] > clock[borders - 1]
+    return pairs.shape[1] - len(np.unique(pairs[0])) == int(joined.sum())
+
+
+def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarray | None]:
+    """terminated and truncated per row. `last` beside one of them gives the other: it ended, and not for that reason."""
+    flags: dict[str, np.ndarray | None] = {
+        role: table[name].to_numpy() if (name := getattr(schema, role)) else None
+        for role in ("terminated", "truncated")
+    }
+    if schema.last and schema.last not in (schema.terminated, schema.truncated):
+        last = table[schema.last].to_numpy()
+        for one, other in (("terminated", "truncated"), ("truncated", "terminated")):
+            if flags[one] is None and (known := flags[other]) is not None:
+                flags[one] = last & ~known
+                break
+    return flags
+
+
+def _build(
+    table: pl.DataFrame, schema: Schema, flags: dict[str, np.ndarray | None], episodes: np.ndarray | None, meta: Meta
+) -> Dataset:
+    nexts, known = None, None
+    if schema.next_observation:
+        empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
+        known = ~empty.any(axis=0)
+        if (partly := empty.any(axis=0) & ~empty.all(axis=0)).any():
+            raise OdiceError(
+                f"{meta.source}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill it "
+                "in, or leave all its next-observation cells empty."
+            )
+        nexts = Columns(table.select(schema.next_observation))
+    actions = Columns(table.select(schema.action))
+    return from_steps(
+        Columns(table.select(schema.observation)),
+        actions,
+        table[schema.reward or ""].to_numpy(),
+        terminated=flags["terminated"],
+        truncated=flags["truncated"],
+        episode=episodes,
+        next_observations=nexts,
+        next_known=known,
+        discrete=schema.discrete,
+        meta=_declared(meta, schema, actions.shape[1]),
+    )
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def _saved_meta(file: Path) -> Meta:
+    """What `Dataset.save` left in a Parquet file."""
+    if not file.name.lower().endswith(PARQUET):
+        return Meta()
+    text = pl.read_parquet_metadata(file).get("odice")
+    if text is None:
+        return Meta()
+    try:
+        return Meta.from_dict(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise OdiceError(f"{file}: its metadata 'odice' is damaged ({_brief(error)}); write the file again.") from error
+
+
+def _declared(meta: Meta, schema: Schema, width: int) -> Meta:
+    """The metadata with what the schema declares on top. One bound stands for every action dimension."""
+    given = {f.name: value for f in fields(Meta) if (value := getattr(schema, f.name, None)) is not None}
+    for bound in ("action_low", "action_high"):
+        if bound in given:
+            given[bound] = given[bound] * width if len(given[bound]) == 1 else given[bound]
+            if len(given[bound]) != width:
+                raise OdiceError(
+                    f"{meta.source}: `{bound}` has {len(given[bound])} numbers for {width} action columns; give one for "
+                    "all, or one for each."
+                )
+    return replace(meta, **given)
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -1,0 +1,322 @@
+"""Which column of a table means what.
+
+A table holds one row per step. What its columns mean is said by keyword, by a small schema file, or by the usual names;
+the first that speaks wins. Nothing is guessed where guessing could train on wrong data: a column `done` does not tell
+whether the world ended or only the log did, two families of names could both be the observation, `obs_0, obs_2` lacks
+one; each of these is an error that says what to write instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from odice.errors import OdiceError, unknown_name
+
+# role -> names that mean it, lower case; a column found here needs no schema
+NAMES = {
+    "reward": ("reward", "rewards", "rew", "r", "next.reward"),
+    "terminated": ("terminated", "termination", "terminations", "terminal", "terminals", "is_terminal"),
+    "truncated": ("truncated", "truncation", "truncations", "timeout", "timeouts", "timelimit.truncated"),
+    "episode": (
+        *("episode", "episode_id", "episode_index", "episode_idx", "ep", "ep_id", "ep_index", "traj", "traj_id"),
+        *("trajectory", "trajectory_id", "rollout", "rollout_id", "trial", "trial_id"),
+    ),
+    "first": ("is_first", "first"),
+    "last": ("is_last", "last"),
+    "step": ("step", "step_id", "step_index", "timestep", "time_step", "frame_index", "t"),
+}
+# Families of columns: a word, alone or followed by a part (obs_0, observation.x, state[3], s0). Letters need a number.
+WORDS = {
+    "observation": ("observations", "observation", "obs", "states", "state"),
+    "action": ("actions", "action", "act"),
+}
+LETTERS = {"observation": "sox", "action": "au"}
+DONE = ("done", "dones", "next.done", "is_done", "end", "is_end", "end_of_episode")
+GROUPS = ("observation", "action", "next_observation")
+# A file longer than this is not a schema; it is refused before it is parsed.
+MAX_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns by role, and what the table itself cannot say (bounds, number of actions, reference scores).
+
+    Columns of a group may be patterns (`joint_*`). Empty or None: found by the usual names, or absent.
+    `first` and `last` flag the first and the last row of an episode without saying why it ended.
+    """
+
+    observation: tuple[str, ...] = ()
+    action: tuple[str, ...] = ()
+    next_observation: tuple[str, ...] = ()
+    reward: str | None = None
+    terminated: str | None = None
+    truncated: str | None = None
+    episode: str | None = None
+    first: str | None = None
+    last: str | None = None
+    step: str | None = None
+    discrete: bool | None = None
+    n_actions: int | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    env_id: str | None = None
+    ref_min: float | None = None
+    ref_max: float | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], where: str) -> Schema:
+        """A Schema from plain values, each checked; lists of columns may be written as `"x,y"`."""
+        kinds = {item.name: str(item.type) for item in fields(cls)}
+        values = {}
+        for key, value in given.items():
+            if key not in kinds:
+                raise OdiceError(f"{where}: {unknown_name('entry', key, kinds)}")
+            if value is not None:
+                values[key] = _value(key, value, kinds[key], where)
+        return cls(**values)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Schema:
+        """The schema in a TOML or JSON file."""
+        path = Path(path)
+        try:
+            if path.stat().st_size > MAX_FILE:
+                raise OdiceError(f"{path}: larger than 1 MB, so this is not a schema file; is it the data?")
+            text = path.read_text(encoding="utf-8")
+            given = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except OSError as error:
+            raise OdiceError(f"{path}: cannot read the schema file ({error.strerror}); check the path.") from error
+        except (ValueError, RecursionError) as error:
+            kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
+            raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error
+        if not isinstance(given, dict):
+            raise OdiceError(f"{path}: holds a {type(given).__name__}; a schema is a set of entries `role = column`.")
+        return cls.parse(given, str(path))
+
+    def over(self, other: Schema) -> Schema:
+        """This schema, with the other one's entries where this one is silent."""
+        mine = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
+        return replace(other, **mine)
+
+    def columns(self) -> list[str]:
+        """Every column the schema names, once, in a fixed order."""
+        singles = [getattr(self, role) for role in NAMES]
+        return list(dict.fromkeys([*(c for g in GROUPS for c in getattr(self, g)), *filter(None, singles)]))
+
+    def resolve(self, columns: Sequence[str], where: str) -> Schema:
+        """The same schema with every role bound to columns that exist."""
+        found: dict[str, Any] = {}
+        for role, names in NAMES.items():
+            given = getattr(self, role)
+            found[role] = _only(given, columns, role, where) if given else _by_name(role, names, columns, where)
+        taken = {name for name in found.values() if name}
+        for role in ("observation", "action"):
+            given = getattr(self, role)
+            if given:
+                found[role] = _expand(given, columns, role, where)
+            else:
+                found[role] = _family(role, [c for c in columns if c not in taken], where)
+        given = self.next_observation
+        found["next_observation"] = (
+            _expand(given, columns, "next_observation", where) if given else _next(found["observation"], columns, where)
+        )
+        if len(found["next_observation"]) not in (0, len(found["observation"])):
+            raise OdiceError(
+                f"{where}: {len(found['next_observation'])} next-observation columns for {len(found['observation'])} "
+                "observation columns; name as many of each, in the same order."
+            )
+        if not found["reward"]:
+            raise _missing("reward", columns, where)
+        self._check_ends(found, columns, where)
+        return replace(self, **found)
+
+    def _check_ends(self, found: dict[str, Any], columns: Sequence[str], where: str) -> None:
+        done = [c for c in columns if c.lower() in DONE]
+        if done and not found["terminated"] and done[0] not in found.values():
+            raise OdiceError(
+                f"{where}: column {done[0]!r} does not say whether the world ended (terminated) or only the log did "
+                f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
+            )
+        if not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
+            raise OdiceError(
+                f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
+                f"`first` or `last`. Columns: {_some(columns)}."
+            )
+
+
+# --- the pieces -----------------------------------------------------------------------------------------------
+
+
+def _value(key: str, value: Any, kind: str, where: str) -> Any:
+    """One entry, converted to its type or refused."""
+    wrong = OdiceError(f"{where}: entry {key!r} is {str(value)[:80]!r}; expected {_EXPECTED[kind]}.")
+    if kind == "tuple[str, ...]":
+        items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        if isinstance(items, list | tuple) and items and all(isinstance(i, str) and i for i in items):
+            return tuple(items)
+    elif kind == "str | None":
+        if isinstance(value, str) and value:
+            return value
+    elif kind == "bool | None":
+        if isinstance(value, bool):
+            return value
+    elif kind == "int | None":
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 31:
+            return value
+    else:
+        items = value if isinstance(value, list | tuple) else [value]
+        if items and all(isinstance(i, int | float) and not isinstance(i, bool) and abs(i) < 1e38 for i in items):
+            numbers = tuple(float(i) for i in items)
+            if kind.startswith("tuple"):
+                return numbers
+            if len(numbers) == 1:
+                return numbers[0]
+    raise wrong
+
+
+_EXPECTED = {
+    "tuple[str, ...]": "a column name or a list of names",
+    "str | None": "one name",
+    "bool | None": "true or false",
+    "int | None": "a whole number above 0",
+    "tuple[float, ...] | None": "a number or a list of finite numbers",
+    "float | None": "a finite number",
+}
+
+
+def _by_name(role: str, names: Iterable[str], columns: Sequence[str], where: str) -> str | None:
+    found = [c for c in columns if c.lower() in names]
+    if len(found) > 1:
+        raise OdiceError(f"{where}: {_some(found)} could each be the `{role}` column; say which one is.")
+    return found[0] if found else None
+
+
+def _only(pattern: str, columns: Sequence[str], role: str, where: str) -> str:
+    found = list(_expand((pattern,), columns, role, where))
+    if len(found) > 1:
+        raise OdiceError(f"{where}: {pattern!r} fits {_some(found)}, but `{role}` is one column; name it in full.")
+    return found[0]
+
+
+def _expand(patterns: Iterable[str], columns: Sequence[str], role: str, where: str) -> tuple[str, ...]:
+    """The columns that names or patterns mean, numbered parts in the order of their numbers."""
+    out: list[str] = []
+    for pattern in patterns:
+        if pattern in columns:
+            out.append(pattern)
+            continue
+        found = [c for c in columns if fnmatchcase(c, pattern)]
+        if not found:
+            near = get_close_matches(pattern, columns, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise OdiceError(f"{where}: no column {pattern!r} (for `{role}`) among {_some(columns)}{hint}")
+        out += sorted(found, key=natural)
+    if len(set(out)) < len(out):
+        twice = next(c for c in out if out.count(c) > 1)
+        raise OdiceError(f"{where}: column {twice!r} is named twice for `{role}`; name each column once.")
+    return tuple(out)
+
+
+def _family(role: str, columns: Sequence[str], where: str) -> tuple[str, ...]:
+    """The observation or action columns by their usual names."""
+    families: dict[str, dict[str, str]] = {}
+    words = "|".join(WORDS[role])
+    for column in columns:
+        match = re.fullmatch(rf"({words})(?:[\W_]*(.*?)\W*)", column, re.IGNORECASE | re.DOTALL)
+        separated = match and (not match[2] or match[2].isdigit() or not column[len(match[1])].isalnum())
+        if match and separated and "next" not in re.split(r"[\W_]+", column.lower()):
+            families.setdefault(match[1].lower(), {})[column] = match[2]
+    if not families:
+        for column in columns:
+            letter = re.fullmatch(rf"([{LETTERS[role]}])[\W_]*(\d*)\W*", column, re.IGNORECASE)
+            if letter:
+                families.setdefault(letter[1].lower(), {})[column] = letter[2]
+    if not families:
+        raise _missing(role, columns, where)
+    if len(families) > 1:
+        several = [next(iter(family)) for family in families.values()]
+        raise OdiceError(f"{where}: {_some(several)} could each be the {role}; name the columns of `{role}`.")
+    return _in_order(role, next(iter(families.values())), where)
+
+
+def _in_order(role: str, family: Mapping[str, str], where: str) -> tuple[str, ...]:
+    """Numbered columns by number, checked for gaps; named ones as they come."""
+    parts = list(family.values())
+    numbered = [p for p in parts if p.isdecimal() and p.isascii() and len(p) < 10]
+    if not numbered or len(family) == 1:
+        return tuple(family)
+    if len(numbered) < len(parts):
+        raise OdiceError(
+            f"{where}: {_some(list(family))} mix numbers and names; name the columns of `{role}` (a pattern such as "
+            "'obs_[0-9]*' will do)."
+        )
+    order = sorted(family, key=lambda c: int(family[c]))
+    numbers = [int(family[c]) for c in order]
+    if len(set(numbers)) < len(numbers):
+        raise OdiceError(f"{where}: {_some(order)} repeat a number; name the columns of `{role}`.")
+    if (first := numbers[0]) > 1 or numbers != list(range(first, first + len(numbers))):
+        gap = next((b - 1 for a, b in pairwise(numbers) if b != a + 1), numbers[0] - 1)
+        raise OdiceError(
+            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name those that count."
+        )
+    return tuple(order)
+
+
+def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns that hold the observation after the step: next_obs_0 for obs_0, and the like."""
+    have = set(columns)
+
+    def names(c: str) -> list[str]:
+        word = re.match(r"[^\W\d_]+", c)
+        inner = [f"{word[0]}_next{c[word.end() :]}", f"{word[0]}.next{c[word.end() :]}"] if word else []
+        return [f"next_{c}", f"next.{c}", f"next{c}", f"new_{c}", f"{c}_next", *inner]
+
+    found = [next((n for n in names(c) if n in have), None) for c in observation]
+    if all(found):
+        return tuple(n for n in found if n)
+    words = "|".join((*WORDS["observation"], *LETTERS["observation"]))
+    stray = [c for c in columns if re.match(rf"(next|new)[\W_]*({words})([\W_\d]|$)", c, re.IGNORECASE)]
+    if any(found) or stray:
+        lacking = observation[found.index(None)]
+        seen = next((n for n in found if n), None) or stray[0]
+        raise OdiceError(
+            f"{where}: there is {seen!r} but no {names(lacking)[0]!r} for {lacking!r}; add it, name the columns of "
+            "`next_observation`, or leave them all out."
+        )
+    return ()
+
+
+def _missing(role: str, columns: Sequence[str], where: str) -> OdiceError:
+    usual = {
+        "reward": "'reward' or 'r'",
+        "observation": "'obs_0', 'observation.x', 'state_x' or 's0'",
+        "action": "'action', 'action_0' or 'a0'",
+    }[role]
+    wanted = [*NAMES.get(role, ()), *WORDS.get(role, ())]
+    near = next((c for c in columns if get_close_matches(c.lower(), wanted, n=1, cutoff=0.7)), None)
+    hint = f"; did you mean {near!r}? Then name it as `{role}`." if near else f"; name it as `{role}`."
+    return OdiceError(f"{where}: no {role} column (such as {usual}) among {_some(columns)}{hint}")
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    short = [repr(n if len(n) <= 40 else n[:37] + "...") for n in names[:most]]
+    return ", ".join(short) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A sort key that puts part 2 before part 10."""
+    pieces = re.split(r"([0-9]{1,18})", name)
+    return [(0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in pieces]
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120]
