@@ -291,22 +291,30 @@ def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
         for item in fields(Dataset)
         if item.name != "meta"
     }
-    names = [part.meta.source for part in parts]
+    return Dataset(**arrays, meta=merge_meta(parts, source))
+
+
+def merge_meta(parts: Sequence[Dataset], source: str | None = None) -> Meta:
+    """What is known about several data sets together: where they disagree, nothing; counts of evidence add up."""
+    metas = [part.meta for part in parts]
     common = {}
     for item in fields(Meta):
-        values = [getattr(part.meta, item.name) for part in parts]
+        values = [getattr(meta, item.name) for meta in metas]
         if item.name not in ("evidence", "history", "source") and all(v == values[0] for v in values):
             common[item.name] = values[0]
-    if specs[0].discrete:
-        common["n_actions"] = max(s.action_dim for s in specs)
-    history = tuple(f"{part.meta.source}: {step}" for part in parts for step in part.meta.history)
+    if parts[0].discrete:
+        common["n_actions"] = max(part.spec.action_dim for part in parts)
     evidence: dict[str, dict[str, Any]] = {}
-    for part in parts:
-        for key, found in part.meta.evidence.items():
+    for meta in metas:
+        for key, found in meta.evidence.items():
             before = evidence.get(key, {"count": 0})
             evidence[key] = {**found, **before, "count": before["count"] + found["count"]}
-    meta = Meta(source=source or " + ".join(names), history=history, evidence=evidence, **common)
-    return Dataset(**arrays, meta=meta)
+    return Meta(
+        source=source or " + ".join(meta.source for meta in metas),
+        history=tuple(f"{meta.source}: {step}" for meta in metas for step in meta.history),
+        evidence=evidence,
+        **common,
+    )
 
 
 def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 23) -> Iterator[slice]:

@@ -10,20 +10,22 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from odice.data.episodes import Dataset, concatenate
 from odice.errors import OdiceError, unknown_name
 
-# format -> module with `read(source, **options) -> Dataset`
+# format -> module whose `read` (or the function named after the colon) is `(source, *, options) -> Dataset`
 READERS = {
     "d4rl": "odice.data.readers.d4rl",
     "minari": "odice.data.readers.minari",
     "arrays": "odice.data.readers.arrays",
     "table": "odice.data.readers.table",
+    "store": "odice.data.stream",
+    "episodes": "odice.data.build:from_episodes",
 }
 SUFFIXES = {
     ".hdf5": "d4rl",
@@ -38,6 +40,14 @@ SUFFIXES = {
 MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
 
 
+class Found(NamedTuple):
+    """Where a source is: the format of its reader, what to hand to it (several items are shards), and options it implies."""
+
+    format: str
+    items: Sequence[Any]
+    options: Mapping[str, Any] = {}
+
+
 def load(source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any) -> Dataset:
     """Load a data set from wherever it is.
 
@@ -48,40 +58,51 @@ def load(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     """
     if isinstance(source, Dataset):
         return source
+    found = find(source, format=format, data_dir=data_dir)
+    parts = [read(found, item, **options) for item in found.items]
+    return parts[0] if len(parts) == 1 else concatenate(parts, source=os.fspath(source))
+
+
+def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Found:
+    """Decide what a source is, without reading it."""
     if not isinstance(source, str | os.PathLike):
-        return _from_object(source, options)
+        return Found(_format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
     if format is None:
         format = _format_of(path) if path.exists() else _format_of_name(text)
     if format not in READERS:
         raise unknown_name("data format", format, READERS)
-    if format == "d4rl" and not path.exists():
-        path = _find_d4rl(text, data_dir)
-        options.setdefault("name", text)
+    if not path.exists():
+        return (
+            Found(format, [_find_d4rl(text, data_dir)], {"name": text}) if format == "d4rl" else Found(format, [text])
+        )
     if path.is_dir() and format in ("d4rl", "arrays"):
-        shards = sorted(p for p in path.iterdir() if SUFFIXES.get(p.suffix) == format)
-        return concatenate((_read(format, shard, options) for shard in shards), source=text)
-    return _read(format, path if path.exists() else text, options)
+        return Found(format, sorted(item for item in path.iterdir() if _suffix_format(item) == format))
+    return Found(format, [path])
 
 
-def _read(format: str, source: Any, options: Mapping[str, Any]) -> Dataset:
-    reader = import_module(READERS[format]).read
+def read(found: Found, item: Any, **options: Any) -> Dataset:
+    """Read one item that `find` found. Options are checked against those of its reader."""
+    reader = reader_of(found.format)
     valid = [p.name for p in inspect.signature(reader).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in valid:
-            raise unknown_name(f"option of the {format} reader", option, valid)
-    return reader(source, **options)
+            raise unknown_name(f"option of the {found.format} reader", option, valid)
+    return reader(item, **{**found.options, **options})
 
 
-def _from_object(source: Any, options: Mapping[str, Any]) -> Dataset:
+def reader_of(format: str) -> Callable[..., Dataset]:
+    module, _, function = READERS[format].partition(":")
+    return getattr(import_module(module), function or "read")
+
+
+def _format_of_object(source: Any) -> str:
     if isinstance(source, Mapping):
-        return _read("arrays", source, options)
+        return "arrays"
     if type(source).__module__.split(".")[0] == "minari":
-        return _read("minari", source, options)
+        return "minari"
     if isinstance(source, Iterable):
-        from odice.data.build import from_episodes
-
-        return from_episodes(source, **options)
+        return "episodes"
     raise OdiceError(
         f"Cannot load a {type(source).__name__}: give a path, a name, a dict of arrays, a list of episodes or a "
         "MinariDataset."
@@ -93,6 +114,8 @@ def _format_of(path: Path) -> str:
     if path.is_dir():
         if (path / "data" / "metadata.json").exists() or (path / "data" / "main_data.hdf5").exists():
             return "minari"
+        if (path / "store.json").exists():
+            return "store"
         found = {format for item in path.iterdir() if item.is_file() and (format := _suffix_format(item))}
         if len(found) == 1:
             return found.pop()

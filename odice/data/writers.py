@@ -52,7 +52,7 @@ def save_d4rl(dataset: Dataset, path: str | Path) -> Path:
             mask = np.ones(dataset.n_steps, bool)
             mask[dataset.ends] = known
             arrays["next_known"] = mask
-    with _complete_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with complete_file(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in arrays.items():
             file.create_dataset(name, data=value, compression="gzip", compression_opts=1, shuffle=True)
         file.attrs["odice"] = json.dumps(dataset.meta.to_dict())
@@ -85,7 +85,7 @@ def save_parquet(dataset: Dataset, path: str | Path) -> Path:
         for i in range(spec.obs_dim):
             empty = pl.Series(values=[None], dtype=pl.Float32).new_from_index(0, n)
             columns[f"next_observation_{i}"] = empty.scatter(at, np.ascontiguousarray(final[:, i]))
-    with _complete_file(path) as temporary:
+    with complete_file(path) as temporary:
         pl.DataFrame(columns).write_parquet(temporary, metadata={"odice": json.dumps(dataset.meta.to_dict())})
     return Path(path)
 
@@ -112,7 +112,7 @@ def save_minari(dataset: Dataset, path: str | Path) -> Path:
         actions = box(low, high, dtype=np.float32)
     else:
         actions = box(-np.inf, np.inf, (spec.action_dim,), np.float32)
-    with _complete_folder(folder) as temporary:
+    with complete_folder(folder) as temporary:
         storage = MinariStorage.new(
             temporary / "data",
             observation_space=box(-np.inf, np.inf, (spec.obs_dim,), np.float32),
@@ -150,7 +150,7 @@ def _minari_arrays(one: Episode) -> dict[str, Any]:
 
 
 @contextmanager
-def _complete_file(path: str | Path) -> Iterator[Path]:
+def complete_file(path: str | Path) -> Iterator[Path]:
     """A temporary name in the same folder that becomes `path` if all goes well, and disappears otherwise."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,8 @@ def _complete_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _complete_folder(path: Path) -> Iterator[Path]:
+def complete_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder, which must not exist yet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:

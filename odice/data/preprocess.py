@@ -1,0 +1,242 @@
+"""Declared changes to the data, fitted once, kept with the policy.
+
+A `Preprocess` says what is wanted; `fit` looks at a data set and returns a `Fitted`: plain numbers, in JSON. The same
+object turns the training data into what the algorithm sees (`apply`), and at evaluation turns a raw observation into
+the network's input (`observe`) and the network's action into the environment's (`act`). So nothing that was done to
+the data can be forgotten when the policy is used.
+
+Rewards change in this order: exact replacements, then times 1000 / (range of returns), then `scale * r + shift`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from odice.data.episodes import Dataset, blocks
+from odice.data.transitions import Convention, Rows, rows_of
+from odice.errors import OdiceError
+
+ReturnRange = Literal["episodes", "thousand"]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What to do to a data set before training. The defaults change nothing but the bounds of the actions."""
+
+    return_range: ReturnRange | None = None
+    """Multiply rewards by 1000 / (best - worst return). `episodes`: returns of all trajectories, as the JAX codes of
+    IQL, IVR and f-DVL count them (variant A). `thousand`: a running sum that is cut at a terminal or after 1000 rows,
+    without the tail, as the PyTorch codes of O-DICE and CORL do (variant B)."""
+    reward_scale: float = 1.0
+    reward_shift: float = 0.0
+    reward_values: tuple[tuple[float, float], ...] = ()
+    """Exact replacements (from, to), for sparse rewards: O-DICE's AntMaze is ((0, -3), (1, 0))."""
+    normalize_obs: bool = False
+    """(s - mean) / (std + obs_eps), with mean and standard deviation over the observations of the transitions."""
+    obs_eps: float = 1e-3
+    clip_actions: float | None = None
+    """Clip (mapped) actions to +- this; the JAX codes of IQL use 1 - 1e-5."""
+    map_actions: bool = True
+    """Map the action bounds of the environment, where they are known and finite, to [-1, 1]."""
+
+
+# What published codes do to AntMaze's rewards of 0 and 1.
+ANTMAZE_REWARDS: dict[str, dict[str, Any]] = {
+    "odice-code": {"reward_values": ((0.0, -3.0), (1.0, 0.0))},
+    "odice-paper": {"reward_shift": -3.0},
+    "iql": {"reward_shift": -1.0},
+    "cql": {"reward_scale": 4.0, "reward_shift": -2.0},
+    "corl-cql": {"reward_scale": 10.0, "reward_shift": -5.0},
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Numbers that do the work of a `Preprocess`. None means: leave it as it is."""
+
+    reward_scale: float = 1.0
+    reward_shift: float = 0.0
+    reward_values: tuple[tuple[float, float], ...] = ()
+    obs_mean: tuple[float, ...] | None = None
+    obs_scale: tuple[float, ...] | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    clip_actions: float | None = None
+
+    # --- single steps; used at evaluation too ------------------------------------------------------------------------
+
+    def observe(self, obs: np.ndarray) -> np.ndarray:
+        """Raw observations (any leading axes) as the networks see them, in float32."""
+        obs = np.asarray(obs, np.float32)
+        if self.obs_mean is None or self.obs_scale is None:
+            return obs
+        return (obs - _f32(self.obs_mean)) / _f32(self.obs_scale)
+
+    def act(self, action: np.ndarray) -> np.ndarray:
+        """A policy's actions as the environment wants them: from [-1, 1] to its bounds. Discrete actions pass."""
+        if self.action_low is None or self.action_high is None:
+            return np.asarray(action)
+        low, high = _f32(self.action_low), _f32(self.action_high)
+        return np.clip(low + (np.asarray(action, np.float32) + 1) * ((high - low) / 2), low, high)
+
+    def unact(self, action: np.ndarray) -> np.ndarray:
+        """Logged actions as the policy's: from the environment's bounds to [-1, 1], then clipped if so declared."""
+        action = np.asarray(action)
+        if action.dtype.kind in "iu":
+            return action
+        if self.action_low is not None and self.action_high is not None:
+            low, high = _f32(self.action_low), _f32(self.action_high)
+            action = (action - low) / ((high - low) / 2) - 1
+        if self.clip_actions is not None:
+            action = np.clip(action, -np.float32(self.clip_actions), np.float32(self.clip_actions))
+        return action
+
+    def reward(self, reward: np.ndarray) -> np.ndarray:
+        """Logged rewards as the algorithm sees them."""
+        out = np.asarray(reward, np.float32)
+        if self.reward_values:
+            known = np.isin(out, _f32([old for old, _ in self.reward_values]))
+            if not known.all():
+                raise OdiceError(
+                    f"The reward map replaces {[old for old, _ in self.reward_values]} but the data also hold "
+                    f"{float(out[~known].flat[0]):g}; use reward_scale and reward_shift for dense rewards."
+                )
+            out = np.select(
+                [out == np.float32(old) for old, _ in self.reward_values],
+                [np.float32(new) for _, new in self.reward_values],
+            )
+        if (self.reward_scale, self.reward_shift) != (1.0, 0.0):
+            out = out * np.float32(self.reward_scale) + np.float32(self.reward_shift)
+        return out
+
+    # --- whole data sets ---------------------------------------------------------------------------------------------
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """The data set as the algorithm sees it. Arrays that nothing is done to are shared, the others are copies."""
+        if self == Fitted():
+            return dataset
+        changed: dict[str, Any] = {}
+        if self.obs_mean is not None:
+            changed["observations"] = _mapped(self.observe, dataset.observations)
+        if not dataset.discrete and (self.action_low is not None or self.clip_actions is not None):
+            changed["actions"] = _mapped(self.unact, dataset.actions)
+        if self.reward_values or (self.reward_scale, self.reward_shift) != (1.0, 0.0):
+            changed["rewards"] = _mapped(self.reward, dataset.rewards)
+        return replace(dataset, **changed, meta=dataset.meta.after("preprocessed"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; what does nothing is left out."""
+        default = Fitted()
+        return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Fitted:
+        """The inverse of `to_dict`, also after a trip through JSON."""
+        known = {item.name for item in fields(cls)}
+        if unknown := set(state) - known:
+            raise OdiceError(
+                f"Unknown preprocessing {sorted(unknown)}; the policy was made by another version of odice."
+            )
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in state.items()}
+        if "reward_values" in values:
+            values["reward_values"] = tuple((float(a), float(b)) for a, b in values["reward_values"])
+        return cls(**values)
+
+
+def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearning") -> Fitted:
+    """The numbers for this data set. Statistics are taken over the transitions of `convention`, as the references do."""
+    scale = wanted.reward_scale
+    if wanted.return_range is not None:
+        scale *= 1000.0 / return_range(dataset, wanted.return_range, convention)
+    mean = deviation = low = high = None
+    if wanted.normalize_obs:
+        mu, sigma = moments(dataset, convention)
+        mean, deviation = tuple(mu.tolist()), tuple((sigma + wanted.obs_eps).tolist())
+    bounds = dataset.meta.action_low, dataset.meta.action_high
+    if wanted.map_actions and bounds[0] is not None and bounds[1] is not None and not dataset.discrete:
+        pair = np.asarray(bounds, np.float64)
+        if np.isfinite(pair).all() and (pair[1] > pair[0]).all() and not (pair == [[-1], [1]]).all():
+            low, high = (tuple(bound.tolist()) for bound in pair)
+    return Fitted(
+        reward_scale=scale,
+        reward_shift=wanted.reward_shift,
+        reward_values=wanted.reward_values,
+        obs_mean=mean,
+        obs_scale=deviation,
+        action_low=low,
+        action_high=high,
+        clip_actions=None if dataset.discrete else wanted.clip_actions,
+    )
+
+
+def return_range(dataset: Dataset, variant: ReturnRange, convention: Convention = "qlearning") -> float:
+    """Best minus worst return, counted as the codes of variant A (`episodes`) or B (`thousand`) count it."""
+    rows = rows_of(dataset, convention)
+    if variant == "episodes":
+        pieces = rows.kept[rows.kept > 0]
+    else:
+        pieces = _thousand(rows.kept, dataset.terminated & (rows.kept == dataset.lengths))
+    returns = _sums(dataset.rewards, rows, pieces)
+    span = float(returns.max() - returns.min()) if len(returns) else 0.0
+    if not (np.isfinite(span) and span > 0):
+        raise OdiceError(
+            f"{dataset.meta.source}: the range of its {len(returns)} returns ({variant!r}) is {span}, so rewards cannot be "
+            "scaled by it; leave return_range out."
+        )
+    return span
+
+
+def _thousand(kept: np.ndarray, terminal: np.ndarray, limit: int = 1000) -> np.ndarray:
+    """Lengths of the pieces that end at a terminal row, or after 1000 rows whatever episode they belong to."""
+    ends = np.cumsum(kept)[terminal]
+    full, rest = np.divmod(np.diff(ends, prepend=0), limit)
+    pieces = np.repeat(np.stack([np.full_like(rest, limit), rest], 1).ravel(), np.stack([full, rest > 0], 1).ravel())
+    tail = int(kept.sum() - (ends[-1] if len(ends) else 0))
+    return np.concatenate([pieces, np.full(tail // limit, limit)]).astype(np.int64)
+
+
+def _sums(rewards: np.ndarray, rows: Rows, pieces: np.ndarray) -> np.ndarray:
+    """The sum of rewards of consecutive pieces of rows, in double precision and without a copy of the rewards."""
+    if not len(pieces):
+        return np.zeros(0)
+    begins, total = np.cumsum(pieces) - pieces, pieces.sum()
+    episodes = rows.first[rows.kept > 0]
+    cuts = np.union1d(begins, episodes[episodes < total])  # between two cuts, rows are consecutive steps
+    steps, _ = rows.locate(cuts)
+    bounds = np.stack([steps, steps + np.diff(cuts, append=total)], axis=1).ravel()
+    bounds = bounds[:-1] if bounds[-1] == len(rewards) else bounds
+    parts = np.add.reduceat(rewards, bounds, dtype=np.float64)[::2]
+    return np.add.reduceat(parts, np.searchsorted(cuts, begins))
+
+
+def moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[np.ndarray, np.ndarray]:
+    """Mean and (population) standard deviation of the observations of the transitions, in double precision.
+
+    Walks in fixed blocks, so that data in memory and data on disk give the same bits.
+    """
+    rows, width = rows_of(dataset, convention), dataset.observations.shape[1]
+
+    def total(function) -> np.ndarray:
+        result = np.zeros(width)
+        for block in blocks(rows.size, 8 * width):
+            steps, owner = rows.locate(np.arange(block.start, block.stop))
+            result += function(dataset.observations[steps + owner].astype(np.float64)).sum(axis=0)
+        return result
+
+    mean = total(lambda obs: obs) / rows.size
+    return mean, np.sqrt(total(lambda obs: np.square(obs - mean)) / rows.size)
+
+
+def _f32(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float32)
+
+
+def _mapped(function, array: np.ndarray) -> np.ndarray:
+    out = np.empty(array.shape, np.float32)
+    for block in blocks(len(array), array[:1].nbytes):
+        out[block] = function(array[block])
+    return out

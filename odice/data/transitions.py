@@ -1,0 +1,79 @@
+"""From episodes to transitions: which steps count, and where their next observation is.
+
+Two conventions. `qlearning` is what D4RL's `qlearning_dataset` does, and with it every published O-DICE, IQL and CQL
+number: a step at which the episode was cut by time is left out (so 1000 steps give 999 transitions), a terminal step
+is kept, and the last step of the whole data set is always lost. `bootstrap` keeps every step whose next observation is
+known or does not matter: truncation steps where the source recorded the true final observation, and all terminals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from odice.data.episodes import Dataset
+from odice.errors import OdiceError, unknown_name
+from odice.types import Transitions
+
+Convention = Literal["qlearning", "bootstrap"]
+
+
+class Rows(NamedTuple):
+    """Which steps are transitions, without a number per step: of each episode the first `kept` steps count."""
+
+    kept: np.ndarray  # (episodes,)
+    first: np.ndarray  # (episodes,) the row of each episode's first transition
+    starts: np.ndarray  # (episodes,) the step at which each episode starts
+
+    @property
+    def size(self) -> int:
+        return int(self.first[-1] + self.kept[-1])
+
+    def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The step and the episode of each row. The observation of step i in episode e is number i + e."""
+        owner = np.searchsorted(self.first, rows, side="right") - 1
+        return self.starts[owner] + (rows - self.first[owner]), owner
+
+
+def rows_of(dataset: Dataset, convention: Convention = "qlearning") -> Rows:
+    """The transitions of a data set under a convention."""
+    if convention == "qlearning":
+        dropped = dataset.truncated.copy()
+        dropped[-1] = True
+    elif convention == "bootstrap":
+        dropped = ~dataset.terminated & ~dataset.final_known
+    else:
+        raise unknown_name("convention", convention, ("qlearning", "bootstrap"))
+    kept = dataset.lengths - dropped
+    if not kept.any():
+        raise OdiceError(
+            f"{dataset.meta.source}: no step is left under the {convention!r} convention, because every episode is one "
+            "step that was cut; record the final observations, or more steps."
+        )
+    return Rows(kept, np.cumsum(kept) - kept, dataset.starts)
+
+
+def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Transitions:
+    """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device.
+
+    Observations are shared with the data set, not copied. The next observation of a terminated row is the final
+    observation where it is known and a repetition where it is not: it may be read only behind the mask.
+    """
+    rows = rows_of(dataset, convention)
+    steps, owner = rows.locate(np.arange(rows.size))
+    if len(dataset.observations) >= 2**31:
+        raise OdiceError(
+            f"{dataset.meta.source}: {len(dataset.observations):,} observations are too many for one device."
+        )
+    index = (steps + owner).astype(np.int32)
+    whole = rows.size == dataset.n_steps
+    arrays: dict[str, Any] = {
+        "obs": dataset.observations,
+        "index": index,
+        "next_index": index + np.int32(1),
+        "action": dataset.actions if whole else dataset.actions[steps],
+        "reward": dataset.rewards if whole else dataset.rewards[steps],
+        "terminated": dataset.step_flags("terminated")[steps],
+    }
+    return Transitions(**arrays)
