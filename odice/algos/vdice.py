@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ from odice.core.extraction import WeightForm, effective_sample_size, residual_we
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
 from odice.core.targets import adam, polyak, step
-from odice.errors import OdiceError
+from odice.errors import OdiceError, unknown_name
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -103,6 +103,9 @@ class VDICEConfig:
             rate = getattr(self, name)
             if not (0 <= rate < math.inf):
                 raise OdiceError(f"{name} must be a finite number of at least 0, got {rate}.")
+        for name, choices in (("policy_weight", WeightForm), ("init", Init)):
+            if getattr(self, name) not in get_args(choices):
+                raise unknown_name(name, getattr(self, name), get_args(choices))
         divergence(self.divergence)
 
 

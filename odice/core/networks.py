@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -105,6 +105,13 @@ def value_network(key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, heads
     return Ensemble(key, heads, (spec.obs_dim, *hidden, 1), **options)
 
 
+class Deterministic(NamedTuple):
+    """All that is needed to act: an MLP and what is done to its output. What a policy file stores."""
+
+    network: MLP
+    output: Literal["clip", "tanh", "argmax"]
+
+
 class GaussianPolicy(eqx.Module):
     """Diagonal Gaussian around an MLP's mean; one log standard deviation per action dimension, for all states.
 
@@ -133,6 +140,9 @@ class GaussianPolicy(eqx.Module):
         """The deterministic action, inside the action box."""
         return jnp.clip(self.location(obs), -1.0, 1.0)
 
+    def deterministic(self) -> Deterministic:
+        return Deterministic(self.mean, "tanh" if self.tanh_mean else "clip")
+
 
 class CategoricalPolicy(eqx.Module):
     """A softmax over a finite set of actions."""
@@ -148,6 +158,9 @@ class CategoricalPolicy(eqx.Module):
 
     def mode(self, obs: Float[Array, "*b obs"]) -> Int[Array, "*b"]:
         return jnp.argmax(self.logits(obs), axis=-1)
+
+    def deterministic(self) -> Deterministic:
+        return Deterministic(self.logits, "argmax")
 
 
 Policy = GaussianPolicy | CategoricalPolicy

@@ -1,0 +1,95 @@
+"""Presets: published settings as data. A preset says what differs from an algorithm's defaults, and where each number is from.
+
+A preset never looks into a data set's name: a table row says which settings, reward map and evaluation belong to it. Data
+sets without a row get the preset's general values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from odice.errors import OdiceError, unknown_name
+
+PRESETS = {
+    "paper": "what the text of the paper says",
+    "reference": "what the authors' released code does",
+}
+
+
+class Setting(NamedTuple):
+    """One number and where it comes from."""
+
+    value: Any
+    source: str
+
+
+class Protocol(NamedTuple):
+    """What surrounds the updates: how long, how the data are transformed, how the policy is scored."""
+
+    steps: int = 1_000_000
+    reward: str = "none"
+    """Name of the reward map (`data.preprocess`)."""
+    normalise_obs: bool = False
+    eval_every: int = 5_000
+    eval_episodes: int = 10
+    source: str = ""
+
+
+class Preset(NamedTuple):
+    name: str
+    algo: str
+    data: str | None
+    """The data set whose row was used; None for the general values."""
+    settings: dict[str, Setting]
+    protocol: Protocol
+
+    def values(self) -> dict[str, Any]:
+        """The settings as keyword arguments for `odice.make` or the algorithm's config."""
+        return {name: setting.value for name, setting in self.settings.items()}
+
+
+class Row(NamedTuple):
+    """What a preset says of one data set, beyond its general values."""
+
+    settings: dict[str, Setting]
+    protocol: Protocol
+
+
+class Table(NamedTuple):
+    """A preset for one algorithm: general values, and rows by data set."""
+
+    settings: dict[str, Setting]
+    protocol: Protocol
+    rows: dict[str, Row] = {}
+
+
+def preset(name: str, algo: str, data: str | None = None) -> Preset:
+    """The preset `name` of an algorithm, with the row of data set `data` where the preset has one."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    tables: dict[str, Table] = import_module(f"{__name__}.{name}").TABLES
+    if algo not in tables:
+        from odice.algos import entry
+
+        entry(algo)  # a misspelt algorithm gets its own error
+        raise OdiceError(f"Preset {name!r} has no settings for {algo!r}; it has them for: {', '.join(sorted(tables))}.")
+    table = tables[algo]
+    row = table.rows.get(data) if data else None
+    fields = _fields(algo)
+    settings = table.settings | (row.settings if row else {})
+    return Preset(
+        name,
+        algo,
+        data if row else None,
+        {key: setting for key, setting in settings.items() if key in fields},
+        row.protocol if row else table.protocol,
+    )
+
+
+def _fields(algo: str) -> set[str]:
+    """Tables are shared by a family; an algorithm takes the settings its config has (S-DICE has no eta)."""
+    from odice.algos import entry
+
+    return {field.name for field in dataclasses.fields(entry(algo).config)}

@@ -1,0 +1,209 @@
+"""One whole V-DICE update against a numpy implementation on linear networks, and the identities of the family."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from odice.algos import make
+from odice.algos.vdice import ODICEConfig, VDICEConfig, _vdice
+from odice.core.gradients import orthogonal, true
+from odice.errors import OdiceError
+from odice.types import Batch, Spec
+
+GAMMA, LAM, ETA, TAU, LR, DECAY, CLAMP = 0.9, 0.55, 0.7, 0.1, 0.05, 0.3, 0.8
+SPEC = Spec(3, 2)
+LINEAR = {
+    "value_hidden": (),
+    "policy_hidden": (),
+    "discount": GAMMA,
+    "lam": LAM,
+    "polyak": TAU,
+    "value_lr": LR,
+    "policy_lr": LR,
+    "policy_weight_decay": DECAY,
+    "weight_clamp": CLAMP,
+}
+
+
+def make_batch(seed=0, n=16, discrete=False):
+    rng = np.random.default_rng(seed)
+    obs, next_obs = rng.normal(size=(2, n, 3)).astype(np.float32)
+    action = rng.integers(0, 2, n).astype(np.int32) if discrete else rng.uniform(-1, 1, (n, 2)).astype(np.float32)
+    terminated = np.arange(n) % 5 == 0
+    return Batch(*map(jnp.asarray, (obs, action, rng.normal(size=n).astype(np.float32), next_obs, terminated)))
+
+
+def algo_state(name, batch, steps_before=3, **settings):
+    """A state a few updates old, so that the target network is not the online one."""
+    algo = make(name, SPEC, **(LINEAR | settings))
+    state = algo.init(jax.random.key(1), SPEC)
+    for i in range(steps_before):
+        state, _ = algo.update(state, make_batch(seed=10 + i), jax.random.key(0))
+    return algo, state
+
+
+# --- the same update in numpy, float64, gradients by hand -----------------------------------------------------------
+
+
+def numpy_adam(theta, g, adam_state):
+    """One Adam step from optax's moments."""
+    t = int(adam_state.count) + 1
+    flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(np.float64)
+    m = 0.9 * flat(adam_state.mu) + 0.1 * g
+    v = 0.999 * flat(adam_state.nu) + 0.001 * g**2
+    return theta - LR * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+
+def flatten(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(np.float64)
+
+
+def numpy_update(name, state, batch, eta):
+    """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b."""
+    s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch)
+    m, n = 1 - d, len(r)
+    w, c = (
+        np.asarray(x, np.float64) for x in (state.value.heads.weights[0][..., 0], state.value.heads.biases[0][:, 0])
+    )
+    wt, ct = (
+        np.asarray(x, np.float64) for x in (state.target.heads.weights[0][..., 0], state.target.heads.biases[0][:, 0])
+    )
+    heads = len(c)
+    v, v2 = w @ s.T + c[:, None], w @ s2.T + c[:, None]
+    if name == "vdice-true":
+        vbar, v2bar = v, v2
+    else:
+        vbar, v2bar = (wt @ s.T + ct[:, None]).min(0), (wt @ s2.T + ct[:, None]).min(0)
+    r_f, r_b = r + GAMMA * m * v2bar - v, r + GAMMA * m * v2 - vbar
+    slope = lambda y: np.maximum(0, 1 + y / 2)  # derivative of Pearson's conjugate
+    k = 1 / (heads * n)
+    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * slope(r_b) * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
+    # the parameter order of the pytree: weights of all heads, then biases of all heads
+    gradient = lambda dv, x: np.concatenate([(dv @ x).ravel(), dv.sum(1)])
+    F, B, L = gradient(d_f, s), gradient(d_b, s2), gradient(d_lin, s)
+    combined = {
+        "vdice-true": F + B,
+        "sdice": F,
+        "odice": F + eta * (B - F @ B / max(F @ F, 1e-10) * F),
+    }[name]
+    value = numpy_adam(np.concatenate([w.ravel(), c]), combined + L, state.value_opt[0])
+    target = TAU * value + (1 - TAU) * np.concatenate([wt.ravel(), ct])
+
+    weight = np.minimum(np.maximum(r_f, 0), CLAMP).mean(0)
+    W, b, log_std = (
+        np.asarray(x, np.float64)
+        for x in (state.policy.mean.weights[0], state.policy.mean.biases[0], state.policy.log_std)
+    )
+    z = (a - (s @ W + b)) / np.exp(log_std)
+    d_mean = -(weight[:, None] * z / np.exp(log_std)) / n
+    d_log_std = -(weight[:, None] * (z**2 - 1)).sum(0) / n
+    theta = np.concatenate([W.ravel(), b, log_std])
+    g = np.concatenate([(s.T @ d_mean).ravel(), d_mean.sum(0), d_log_std]) + DECAY * theta
+    policy = numpy_adam(theta, g, state.policy_opt[1][0])
+    return value, target, policy
+
+
+@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize("name", ["odice", "sdice", "vdice-true"])
+def test_one_update_equals_numpy(name, twin):
+    batch = make_batch()
+    settings = {"twin": twin} | ({"eta": ETA} if name == "odice" else {})
+    algo, state = algo_state(name, batch, **settings)
+    value, target, policy = numpy_update(name, state, batch, ETA)
+    after, _ = algo.update(state, batch, jax.random.key(0))
+    np.testing.assert_allclose(flatten(after.value), value, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.target), target, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
+    assert after.step == state.step + 1
+
+
+# --- identities -----------------------------------------------------------------------------------------------------
+
+
+def states_equal(a, b, **tolerance):
+    np.testing.assert_allclose(flatten(a.value), flatten(b.value), **tolerance)
+    np.testing.assert_allclose(flatten(a.policy), flatten(b.policy), **tolerance)
+
+
+def test_eta_zero_is_the_semi_gradient():
+    batch = make_batch()
+    algo, state = algo_state("odice", batch, eta=0.0, twin=True)
+    semi_algo, semi_state = algo_state("sdice", batch, twin=True)
+    states_equal(algo.update(state, batch, None)[0], semi_algo.update(semi_state, batch, None)[0], rtol=1e-6)
+
+
+def test_without_projection_and_target_lag_it_is_the_true_gradient():
+    """Projection off, eta = 1, and a target that is the online network (fresh state): the true gradient."""
+    cfg = VDICEConfig(value_hidden=(8,), policy_hidden=(4,))
+    batch = make_batch()
+    unprojected = _vdice(cfg, orthogonal(1.0)._replace(project=False), SPEC)
+    exact = _vdice(cfg, true, SPEC)
+    state = unprojected.init(jax.random.key(0), SPEC)
+    states_equal(unprojected.update(state, batch, None)[0], exact.update(state, batch, None)[0], rtol=1e-5, atol=1e-7)
+    projected = _vdice(cfg, orthogonal(1.0), SPEC)
+    with pytest.raises(AssertionError):  # and the projection does change it
+        states_equal(projected.update(state, batch, None)[0], exact.update(state, batch, None)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["odice", "sdice", "vdice-true"])
+def test_next_observation_of_a_terminal_is_never_used(name):
+    batch = make_batch()
+    algo, state = algo_state(name, batch, twin=True)
+    garbage = jnp.where(batch.terminated[:, None], 77.0, batch.next_obs)
+    clean, dirty = (algo.update(state, b, None) for b in (batch, batch._replace(next_obs=garbage)))
+    states_equal(clean[0], dirty[0], rtol=1e-6)
+    moved = batch._replace(terminated=jnp.zeros_like(batch.terminated), next_obs=garbage)
+    with pytest.raises(AssertionError):
+        states_equal(clean[0], algo.update(state, moved, None)[0], rtol=1e-2)
+
+
+def test_policy_weight_is_taken_before_the_value_update():
+    batch = make_batch()
+    algo, state = algo_state("odice", batch)
+    frantic = make("odice", SPEC, **(LINEAR | {"value_lr": 1e3}))
+    calm_policy = algo.update(state, batch, None)[0].policy
+    np.testing.assert_array_equal(flatten(frantic.update(state, batch, None)[0].policy), flatten(calm_policy))
+
+
+def test_discrete_actions_and_other_divergences_give_finite_updates():
+    spec = Spec(3, 2, discrete=True)
+    batch = make_batch(discrete=True)
+    for name in ("kl", "hellinger", "kl-dv", "alpha(1.5)"):
+        algo = make("odice", spec, divergence=name, policy_weight="ratio", twin=True, layer_norm=True, diagnose=True)
+        state, metrics = algo.update(algo.init(jax.random.key(0), spec), batch, None)
+        assert np.isfinite(flatten(state.value)).all()
+        assert all(np.isfinite(v) and v.shape == () for v in metrics.values())
+        action = algo.act(state, batch.obs)
+        assert action.shape == (16,)
+        assert action.dtype.kind == "i"
+
+
+def test_act_handles_one_observation_and_a_batch():
+    algo, state = algo_state("odice", make_batch())
+    batch = algo.act(state, make_batch().obs)
+    single = algo.act(state, make_batch().obs[3])
+    assert batch.shape == (16, 2)
+    np.testing.assert_allclose(batch[3], single, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lam": 0.0}, "lam must lie strictly between 0 and 1"),
+        ({"lam": 1.0}, "lam must lie"),
+        ({"lam": float("nan")}, "lam must lie"),
+        ({"eta": -0.5}, "eta must be at least 0"),
+        ({"discount": 1.5}, "discount"),
+        ({"polyak": 0.0}, "polyak"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"value_lr": -1.0}, "value_lr"),
+        ({"weight_clamp": 0.0}, "weight_clamp"),
+        ({"divergence": "hellingr"}, "Did you mean 'hellinger'"),
+        ({"policy_weight": "resid"}, "Did you mean 'residual'"),
+        ({"init": "torchy"}, "Did you mean 'torch'"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(OdiceError, match=message):
+        ODICEConfig(**settings)

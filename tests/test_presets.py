@@ -1,0 +1,63 @@
+"""The presets against the published tables."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import odice
+from odice.algos import algorithms
+from odice.presets import PRESETS
+
+TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
+
+
+def test_paper_numbers_by_hand():
+    hopper = odice.preset("paper", "odice", "hopper-medium-v2")
+    assert hopper.values() | {"lam": 0.6, "eta": 1.0, "value_lr": 1e-4, "twin": False} == hopper.values()
+    assert hopper.protocol.eval_every == 5_000
+    maze = odice.preset("paper", "odice", "antmaze-large-diverse-v2")
+    assert (maze.values()["lam"], maze.values()["eta"]) == (0.8, 0.8)
+    assert (maze.protocol.eval_episodes, maze.protocol.reward) == (50, "minus-3")
+
+
+def test_reference_differs_where_the_code_does():
+    values = odice.preset("reference", "odice", "walker2d-medium-replay-v2").values()
+    assert values["policy_hidden"] == (1024, 1024)
+    assert values["policy_weight_decay"] == 1e-4
+    assert values["twin"]
+    assert values["layer_norm"]
+    assert not odice.preset("reference", "odice", "antmaze-large-play-v2").values()["twin"]
+
+
+@pytest.mark.skipif(not TABLE.exists(), reason="the paper's tables are not beside this checkout")
+def test_against_the_transcribed_table():
+    for row in csv.DictReader(TABLE.read_text().splitlines()):
+        if row["setting"] != "RL":
+            continue
+        paper = odice.preset("paper", "odice", row["dataset"]).values()
+        code = odice.preset("reference", "odice", row["dataset"])
+        assert paper["lam"] == code.values()["lam"] == float(row["lambda_paper"])
+        assert paper["eta"] == code.values()["eta"] == float(row["eta_paper"])
+        assert code.values()["layer_norm"] == (row["layer_norm_code"] == "True")
+        assert code.values()["twin"] == (row["twin_v_code"] == "True")
+        assert code.values()["value_lr"] == float(row["value_lr_code"])
+        assert code.values()["policy_weight_decay"] == float(row["policy_weight_decay_code"])
+        assert code.protocol.eval_every == int(row["eval_period_code"])
+        assert code.protocol.eval_episodes == int(row["eval_episodes_code"])
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
+def test_every_preset_builds_and_names_its_sources(name, algo):
+    for data in (None, "hopper-medium-v2", "antmaze-umaze-v2"):
+        found = odice.preset(name, algo, data)
+        algorithms()[algo].config(**found.values())
+        assert all(setting.source for setting in found.settings.values())
+        assert found.data == data
+
+
+def test_unknown_data_gets_the_general_values():
+    found = odice.preset("reference", "odice", "my-robot-v0")
+    assert found.data is None
+    assert found.values()["lam"] == 0.6
