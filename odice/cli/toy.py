@@ -1,0 +1,163 @@
+"""`odice toy`: the paper's grid world under three gradient rules; a figure, the numbers, a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from odice.errors import OdiceError
+
+
+@dataclass(frozen=True)
+class Options:
+    """The paper's 30 x 30 grid world: train V-DICE with three gradient rules, draw V, and measure what V is good for."""
+
+    out: Path
+    """Folder for toy.png and toy.json; made if it is not there."""
+    seed: int = 0
+    """Draws the log and the networks."""
+    seeds: int = 1
+    """How many seeds, counted up from --seed; the figure shows the first."""
+    rules: tuple[str, ...] = ("true", "semi", "orthogonal")
+    """Gradient rules to train, in this order."""
+    lam: float | None = None
+    """lambda, strictly between 0 and 1, for all rules (default: the searched value of each rule)."""
+    eta: float | None = None
+    """Strength of the projected backward gradient, at least 0; orthogonal only (default: the searched value)."""
+    steps: int = 10_000
+    """Gradient updates per rule and seed."""
+    encoding: str = "raw"
+    """What the network sees of a cell: raw, unit, symmetric, fourier, one-hot-xy, one-hot."""
+    discount: float = 0.99
+    """gamma, in [0, 1]."""
+    goal_reward: Annotated[float, tyro.conf.arg(name="goal-reward")] = 10.0
+    """Reward of the move that reaches a goal; the paper only says that it is positive."""
+
+
+def writable(folder: Path) -> Path:
+    """Makes the folder, or says why nothing can be written there before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".toy.probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OdiceError(
+            f"Cannot write to --out {folder} ({error.strerror}): name a folder you may write to."
+        ) from None
+    return folder
+
+
+def summarise(outcomes: list) -> dict[str, dict]:
+    """Per rule the mean over seeds of every measure (of a yes-or-no one: the share of yes)."""
+    by_rule: dict[str, list[dict]] = {}
+    for outcome in outcomes:
+        by_rule.setdefault(outcome.rule, []).append(outcome.measures)
+    return {
+        rule: {name: statistics.fmean(float(m[name]) for m in measures) for name in measures[0]}
+        for rule, measures in by_rule.items()
+    }
+
+
+def write_json(path: Path, content: dict) -> Path:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def train(config, console) -> list:
+    """Trains with a progress bar per rule."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from odice.analysis import toy
+
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bars = {rule: progress.add_task(rule, total=config.steps * config.seeds) for rule in config.rules}
+        return toy.run(config, lambda rule, updates: progress.advance(bars[rule], updates))
+
+
+def figure(config, outcomes: list):
+    """The figure of the first seed."""
+    from odice.envs import gridworld
+    from odice.report.figures import toy_figure
+
+    world = config.world
+    seen = gridworld.support(world, gridworld.collect(world, config.transitions, config.seed))
+    panels = []
+    for outcome in outcomes:
+        if outcome.seed == config.seed:
+            verdict = "finds a goal" if outcome.measures["reached_goal"] else "finds no goal"
+            results = f"{verdict}, AUC {outcome.measures['auc']:.2f}"
+            panels.append(
+                (f"{outcome.rule.capitalize()}-gradient V", outcome.value, world.cells[outcome.path], results)
+            )
+    return toy_figure(world.rewards(), seen, panels, world.goal_reward)
+
+
+def print_table(config, summary: dict[str, dict], console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    seeds = f"means over {config.seeds} seeds" if config.seeds > 1 else f"seed {config.seed}"
+    table = Table(title=f"Greedy walks on V, {seeds}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("rule", no_wrap=True)
+    for column in ("lam", "eta", "goal", "return", "V in", "V out", "AUC", "near", "match", "back"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rule, m in summary.items():
+        settings = config.settings(rule)
+        eta = f"{settings['eta']:g}" if "eta" in settings else "-"
+        values = (f"{m[name]:.1f}" for name in ("return", "value_inside", "value_outside"))
+        aucs = (f"{m[name]:.2f}" for name in ("auc", "auc_near", "auc_matched"))
+        table.add_row(
+            rule, f"{settings['lam']:g}", eta, f"{m['reached_goal']:.0%}", *values, *aucs, f"{m['back_to_support']:.0%}"
+        )
+    console.print(table)
+    console.print(
+        "goal    share of seeds whose walk from (0, 0) reaches a goal, and its return\n"
+        "V       mean over the cells in the data and out of it\n"
+        "AUC     how often V is higher in a cell of the data than out of it (0.5: chance)\n"
+        "near    the same against cells at most 3 moves away from the data\n"
+        "match   the same between cells equally far from a goal\n"
+        "back    share of the cells outside from which the walk comes back to the data\n",
+        highlight=False,
+    )
+
+
+def main(argv: list[str]) -> int:
+    options = tyro.cli(Options, prog="odice toy", args=argv)
+
+    from rich.console import Console
+
+    from odice.analysis.toy import ToyConfig
+    from odice.envs.gridworld import GridWorld
+    from odice.report.figures import save
+
+    config = ToyConfig(
+        **{name: getattr(options, name) for name in ("rules", "seed", "seeds", "steps", "lam", "eta", "encoding")},
+        discount=options.discount,
+        world=GridWorld(goal_reward=options.goal_reward),
+    )
+    out = writable(options.out)
+    console = Console()
+    outcomes = train(config, console)
+    summary = summarise(outcomes)
+    content = {
+        "config": {name: getattr(config, name) for name in ("seed", "seeds", "steps", "encoding", "discount")}
+        | {"transitions": config.transitions, "goal_reward": config.world.goal_reward},
+        "settings": {rule: config.settings(rule) for rule in config.rules},
+        "runs": [{"rule": outcome.rule, "seed": outcome.seed, **outcome.measures} for outcome in outcomes],
+        "summary": summary,
+    }
+    files = [save(figure(config, outcomes), out / "toy.png"), write_json(out / "toy.json", content)]
+    print_table(config, summary, console)
+    for file in files:
+        console.print(f"wrote {file}", soft_wrap=True, highlight=False)
+    return 0

@@ -1,0 +1,152 @@
+"""Figures in one house style. Every function takes plain arrays and gives a matplotlib figure; `save` writes it in one piece."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, PAPER, FAINT = "#1f2430", "#ffffff", "#8a90a0"
+GROUND, GOAL = "#3b3f54", "#f2c14e"
+VALUE_MAP = "viridis"
+PATH_COLOUR = "#ff5a36"  # stands out on every colour of VALUE_MAP
+
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "figure.facecolor": PAPER,
+    "legend.frameon": False,
+    "savefig.dpi": 160,
+}
+
+
+@contextmanager
+def house_style():
+    """The look of every figure. No window system is asked for: figures are files."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
+        yield
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure under a temporary name and renames it, so that no reader meets half a picture."""
+    unfinished = path.with_name(f".{path.name}.partial")
+    figure.savefig(unfinished, format=path.suffix[1:], metadata={"Software": None} if path.suffix == ".png" else None)
+    os.replace(unfinished, path)
+    return path
+
+
+def rescale(value: np.ndarray) -> np.ndarray:
+    """To 0..100, as the paper shows V; a constant map becomes 0."""
+    low, high = value.min(), value.max()
+    return 100 * (value - low) / (high - low) if high > low else np.zeros_like(value)
+
+
+def _border(axes: Axes, mask: np.ndarray, colour: str) -> None:
+    """Dashed line around the cells of a mask `[x, y]`, along the cells' edges."""
+    fine = 10  # a contour cuts corners by one fine pixel
+    padded = np.kron(np.pad(mask, 1).T.astype(float), np.ones((fine, fine)))
+    at = lambda n: (np.arange(n * fine) + 0.5) / fine - 1.5
+    x, y = at(mask.shape[0] + 2), at(mask.shape[1] + 2)
+    axes.contour(x, y, padded, levels=[0.5], colors=colour, linewidths=1.1, linestyles=[(0, (3, 1.6))], zorder=3)
+
+
+def _walk(axes: Axes, path: np.ndarray) -> None:
+    from matplotlib import patheffects
+
+    outline = [patheffects.Stroke(linewidth=3.6, foreground=INK, alpha=0.85), patheffects.Normal()]
+    axes.plot(*path.T, color=PATH_COLOUR, linewidth=2, solid_joinstyle="round", path_effects=outline, zorder=4)
+    axes.plot(*path[-1], marker="X", markersize=7, color=PATH_COLOUR, markeredgecolor=INK, zorder=5)
+
+
+def _start(axes: Axes) -> None:
+    axes.plot(0, 0, marker="o", markersize=6.5, color=PAPER, markeredgecolor=INK, clip_on=False, zorder=6)
+
+
+def _legend(figure: Figure) -> None:
+    from matplotlib.lines import Line2D
+
+    marker = partial(Line2D, [], [], linestyle="none", markeredgecolor=INK, markersize=7.5)
+    figure.legend(
+        handles=[
+            Line2D([], [], color=FAINT, linewidth=1.4, linestyle=(0, (3, 1.6)), label="border of the data (white)"),
+            Line2D([], [], color=PATH_COLOUR, linewidth=2.2, label="greedy walk on V"),
+            marker(marker="o", color=PAPER, label="start"),
+            marker(marker="X", color=PATH_COLOUR, label="where the walk ends"),
+        ],
+        loc="outside lower center",
+        ncols=4,
+        columnspacing=2.4,
+    )
+
+
+def toy_figure(
+    rewards: np.ndarray, seen: np.ndarray, panels: list[tuple[str, np.ndarray, np.ndarray, str]], goal_reward: float
+) -> Figure:
+    """The paper's figure: the world's rewards, then V rescaled to 0..100 for each rule.
+
+    A panel is (title, V `[x, y]`, greedy walk as (x, y) rows, a line of results below). `seen` marks the data's cells.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    side = rewards.shape[0] - 1
+    with house_style():
+        figure = Figure(figsize=(3.25 * (1 + len(panels)) + 0.7, 4.2), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # pyright: ignore
+        axes = figure.subplots(1, 1 + len(panels), sharey=True)
+        limits = {"origin": "lower", "interpolation": "nearest"}
+
+        pair = ListedColormap([GROUND, GOAL])
+        axes[0].imshow((rewards > 0).T, cmap=pair, vmin=0, vmax=1, **limits)
+        axes[0].set_title("Rewards and data")
+        axes[0].legend(
+            handles=[
+                Patch(facecolor=GOAL, edgecolor=PAPER, label=f"goal, +{goal_reward:g}"),
+                Patch(facecolor=GROUND, edgecolor=PAPER, label="move, −1"),
+            ],
+            loc="upper right",
+            labelcolor=PAPER,
+            fontsize=9,
+            borderaxespad=1.4,
+            handlelength=1,
+        )
+        axes[0].set_ylabel("y")
+        for panel, (title, value, path, results) in zip(axes[1:], panels, strict=True):
+            image = panel.imshow(rescale(value).T, cmap=VALUE_MAP, vmin=0, vmax=100, **limits)
+            panel.set_title(title)
+            _walk(panel, path)
+            panel.set_xlabel(f"x\n{results}")
+        for panel in axes:
+            _border(panel, seen, PAPER)
+            _start(panel)
+            panel.set(xticks=range(0, side + 1, 10), yticks=range(0, side + 1, 10))
+            panel.set(xlim=(-0.5, side + 0.5), ylim=(-0.5, side + 0.5), aspect="equal")
+        axes[0].set_xlabel(f"x\n{seen.sum()} of {seen.size} cells seen")
+        bar = figure.colorbar(image, ax=axes[1:], shrink=0.72, pad=0.01, aspect=24)
+        bar.set_label("V, rescaled to 0 … 100")
+        bar.outline.set_visible(False)  # pyright: ignore
+        _legend(figure)
+    return figure
