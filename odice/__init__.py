@@ -13,6 +13,8 @@ _PUBLIC = {
     "make": "odice.algos",
     "preset": "odice.presets",
     "load": "odice.data.load",
+    "Policy": "odice.run.policy",
+    "evaluate": "odice.run.evaluate",
     "OdiceError": "odice.errors",
 }
 

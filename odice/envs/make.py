@@ -1,0 +1,156 @@
+"""Environments by name: what a data set's or a user's name stands for, and how to build it.
+
+| name                           | environment                                                                     |
+|--------------------------------|---------------------------------------------------------------------------------|
+| `Hopper-v5`, `CartPole-v1` ... | any Gymnasium id with vector observations and Box or Discrete actions           |
+| `hopper-medium-v2` ...         | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on   |
+| `antmaze-umaze-v2`, `AntMaze_UMaze-v5` ... | with the extra `mazes`: fixed start and goal cell, success ends the episode |
+
+`resolve` only looks names up; `make` builds.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odice.data.scores import REFERENCES
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+# D4RL robot -> Gymnasium v4 id
+LEGACY = {"hopper": "Hopper-v4", "halfcheetah": "HalfCheetah-v4", "walker2d": "Walker2d-v4", "ant": "Ant-v4"}
+# D4RL's ant carries 84 contact forces that its MuJoCo always reported as zero; a modern one reports real ones.
+ANT_SILENT_FORCES = 84
+LEGACY_NAMES = [name for name in REFERENCES if name.split("-")[0] in (*LEGACY, "antmaze")]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a name stands for."""
+
+    name: str
+    env_id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reference: tuple[float, float] | None = None
+    """Returns that count as 0 and 100."""
+    maze: str | None = None
+    """The maze of this task (`envs.mazes`), if it is one."""
+    zeros: int = 0
+    """Zeros that are appended to the observation."""
+    note: str | None = None
+    """What a reader of the scores should know."""
+
+
+def resolve(name: str) -> Task:
+    """What a name stands for, without building anything."""
+    from odice.envs.mazes import maze_of
+
+    if maze := maze_of(name):
+        return Task(name, maze.env_id, reference=(0.0, 1.0), maze=maze.name, note=maze.note)
+    if name in REFERENCES:
+        robot = name.split("-")[0]
+        if robot not in LEGACY:
+            raise OdiceError(
+                f"The D4RL task {name!r} has no counterpart in Gymnasium; evaluate on a Gymnasium id with --env, or train without one."
+            )
+        return Task(
+            name,
+            LEGACY[robot],
+            reference=REFERENCES[name],
+            zeros=ANT_SILENT_FORCES if robot == "ant" else 0,
+            note=f"D4RL's {name} was made with mujoco-py; it is evaluated on {LEGACY[robot]}, the closest that Gymnasium has",
+        )
+    robots = {env_id: robot for robot, env_id in LEGACY.items()}
+    reference = REFERENCES[f"{robots[name]}-medium-v2"] if name in robots else None
+    return Task(name, name, reference=reference)
+
+
+def make(
+    name: str, *, max_steps: int | None = None, render_mode: str | None = None, allow_import: bool = False
+) -> gymnasium.Env:
+    """Build the environment of a name: flat float observations, Box or Discrete actions.
+
+    `max_steps` replaces the environment's own time limit. Gymnasium's `module:Name-v0` imports that module, so it is only
+    accepted with `allow_import`: set it for a name that a person typed, not for one that was read from a file.
+    """
+    import gymnasium
+
+    task = resolve(name)
+    if ":" in task.env_id and not allow_import:
+        raise OdiceError(
+            f"The environment name {task.env_id!r} would import a Python module; if you trust it, give it yourself with --env."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is out of date.*")
+        if task.maze is not None:
+            from odice.envs.mazes import make_maze
+
+            return make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
+        _quiet_mujoco()
+        try:
+            env = gymnasium.make(
+                task.env_id,
+                max_episode_steps=max_steps,
+                render_mode=render_mode,
+                disable_env_checker=True,
+                **task.options,
+            )
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise OdiceError(f"{task.env_id} needs a package that is not installed: {error}") from None
+        except gymnasium.error.UnregisteredEnv as error:
+            raise _not_found(name, error) from None
+        except (gymnasium.error.Error, ImportError) as error:
+            raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {error}") from None
+    return _flat(env, task)
+
+
+def _not_found(name: str, error: Exception) -> OdiceError:
+    """The nearest of the names that would work, and what Gymnasium says."""
+    import gymnasium
+
+    known = {*gymnasium.registry, *LEGACY_NAMES}
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return OdiceError(f"Unknown environment {name!r}.{hint} (Gymnasium: {error})")
+
+
+def _quiet_mujoco() -> None:
+    """MuJoCo writes its warnings to `MUJOCO_LOG.TXT` in the working directory unless somebody listens."""
+    try:
+        import mujoco
+    except ImportError:
+        return
+    listen = mujoco.set_mju_user_warning  # pyright: ignore[reportAttributeAccessIssue]
+    listen(lambda message: logging.getLogger("odice.mujoco").info(message))
+
+
+def _flat(env: gymnasium.Env, task: Task) -> gymnasium.Env:
+    """Observations as one vector, or a clear refusal."""
+    from gymnasium import spaces, wrappers
+
+    space = env.observation_space
+    if not isinstance(space, spaces.Box):
+        raise OdiceError(
+            f"{task.env_id} has observations of type {type(space).__name__}; odice needs a Box of numbers."
+        )
+    if not isinstance(env.action_space, spaces.Box | spaces.Discrete) or len(env.action_space.shape or ()) > 1:
+        raise OdiceError(
+            f"{task.env_id} has actions {env.action_space}; odice needs a vector (Box) or a choice (Discrete)."
+        )
+    if len(space.shape) != 1:
+        env = wrappers.FlattenObservation(env)
+    if task.zeros:
+        width = env.observation_space.shape[0] + task.zeros  # pyright: ignore
+        wider = spaces.Box(-np.inf, np.inf, (width,), np.float64)
+        silent = np.zeros(task.zeros)
+        env = wrappers.TransformObservation(env, lambda obs: np.concatenate([obs, silent]), wider)
+    return env

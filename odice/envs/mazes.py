@@ -1,0 +1,123 @@
+"""AntMaze and PointMaze as D4RL means them: one start cell, one goal point that the robot does not see, success ends it.
+
+gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made here: it moves the goal by up to a metre
+at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model
+file behind in the temporary directory for each environment.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class Size(NamedTuple):
+    label: str  # in Gymnasium's ids
+    layout: str  # its name in gymnasium_robotics.envs.maze.maps
+    goal: tuple[int, int]  # row and column; the start is always (1, 1)
+    steps: dict[str, int]  # time limits
+
+
+SIZES = {
+    "umaze": Size("UMaze", "U_MAZE", (3, 1), {"ant": 700, "point": 300}),
+    "medium": Size("Medium", "MEDIUM_MAZE", (6, 6), {"ant": 1000, "point": 600}),
+    "large": Size("Large", "LARGE_MAZE", (7, 9), {"ant": 1000, "point": 800}),
+}
+START = (1, 1)
+LATEST = {"ant": "v5", "point": "v3"}
+
+
+class Maze(NamedTuple):
+    name: str
+    robot: str  # ant, point
+    size: str
+    env_id: str
+
+    @property
+    def note(self) -> str:
+        return (
+            f"{self.env_id} with the goal at its cell's centre; its ant, scale and start differ from D4RL's, "
+            "so scores on D4RL's own maze data are not comparable with published ones"
+        )
+
+
+def maze_of(name: str) -> Maze | None:
+    """The maze that a name stands for: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
+    if match := re.fullmatch(r"(ant|point)maze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
+        robot, size = match[1], match[2]
+        version = LATEST[robot]
+    elif match := re.fullmatch(r"(Ant|Point)Maze_(UMaze|Medium|Large)-(v\d)", name):
+        robot, size, version = match[1].lower(), match[2].lower(), match[3]
+    else:
+        return None
+    return Maze(name, robot, size, f"{robot.title()}Maze_{SIZES[size].label}-{version}")
+
+
+def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | None = None) -> gymnasium.Env:
+    """The evaluation task of a maze: the data's observation, reward 1 and the end at the goal, else 0."""
+    import gymnasium
+
+    maze = maze_of(name)
+    assert maze is not None
+    try:
+        import gymnasium_robotics  # pyright: ignore[reportMissingImports]
+        from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise OdiceError(f"{name} needs gymnasium-robotics; install it with: pip install 'odice[mazes]'") from None
+    gymnasium.register_envs(gymnasium_robotics)
+    size = SIZES[maze.size]
+    cells = [list(row) for row in getattr(maps, size.layout)]
+    cells[START[0]][START[1]], cells[size.goal[0]][size.goal[1]] = maps.RESET, maps.GOAL
+    try:
+        env = gymnasium.make(
+            maze.env_id,
+            maze_map=cells,
+            continuing_task=False,
+            max_episode_steps=max_steps or size.steps[maze.robot],
+            render_mode=render_mode,
+            disable_env_checker=True,
+            **({"include_cfrc_ext_in_observation": False} if maze.env_id.startswith("AntMaze") else {}),
+        )
+    except gymnasium.error.Error as error:
+        raise OdiceError(f"Gymnasium cannot make {maze.env_id!r}: {error}") from None
+    Path(env.unwrapped.tmp_xml_file_path).unlink(missing_ok=True)  # pyright: ignore[reportAttributeAccessIssue]
+    return _seen(env, maze)
+
+
+def _seen(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
+    """What the data's observation holds: position and velocity, not the goal."""
+    import gymnasium
+
+    class GoalAtCentre(gymnasium.Wrapper):
+        def __init__(self, env: gymnasium.Env):
+            super().__init__(env)
+            inner = env.unwrapped
+            self._goal = inner.maze.cell_rowcol_to_xy(np.array(SIZES[maze.size].goal))  # pyright: ignore
+            width = inner.model.nq + inner.model.nv  # pyright: ignore
+            self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float64)
+
+        def reset(self, *, seed=None, options=None):
+            obs, info = self.env.reset(seed=seed, options=options)
+            inner = self.env.unwrapped
+            inner.goal = self._goal.copy()  # pyright: ignore
+            inner.update_target_site_pos()  # pyright: ignore
+            return self.observe(obs), info
+
+        def step(self, action):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return self.observe(obs), float(reward), terminated, truncated, info
+
+        def observe(self, obs):
+            if maze.robot == "point":  # the ball's observation starts with its position already
+                return obs["observation"]
+            return np.concatenate([obs["achieved_goal"], obs["observation"]])
+
+    return GoalAtCentre(env)

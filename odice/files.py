@@ -1,0 +1,76 @@
+"""Files and folders that are either complete or not there: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def complete_file(path: str | Path) -> Iterator[Path]:
+    """A temporary name in the same folder that becomes `path` if all goes well, and disappears otherwise."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _unfinished(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def complete_folder(path: str | Path) -> Iterator[Path]:
+    """The same for a folder. One that is already there is replaced as a whole.
+
+    No system renames a folder onto a full one, so the old folder steps aside first; `recover` undoes that if the
+    process was killed in between.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _step_back(path)
+    temporary = _unfinished(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        if path.exists():
+            os.replace(path, _aside(path))
+        os.replace(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _step_back(path)
+        raise
+    shutil.rmtree(_aside(path), ignore_errors=True)
+
+
+def recover(path: str | Path) -> None:
+    """Clean up after a killed writer of `path`: its last complete version is back, what was not finished is gone.
+
+    Only for the one owner of `path`: a writer at work in another process would lose its temporary.
+    """
+    path = Path(path)
+    _step_back(path)
+    for other in path.parent.iterdir() if path.parent.is_dir() else ():
+        if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
+            shutil.rmtree(other) if other.is_dir() else other.unlink()
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _step_back(path: Path) -> None:
+    if _aside(path).is_dir():
+        if path.exists():
+            shutil.rmtree(_aside(path))
+        else:
+            os.replace(_aside(path), path)

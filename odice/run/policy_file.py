@@ -1,0 +1,186 @@
+"""The policy's two files, read as if a stranger had written them.
+
+`policy.json` says what the network looks like; from that alone follow the names, shapes and bytes that
+`policy.safetensors` must have. Every size is compared before anything is allocated, no file name comes from a file,
+links and special files are not opened, and nothing that is read is ever executed or imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from odice.errors import OdiceError
+
+WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
+FORMAT, VERSION = "odice-policy", 1
+OUTPUTS = ("clip", "tanh", "argmax")
+ACTIVATIONS = ("relu", "tanh", "elu")
+
+MAX_JSON = 4 << 20  # bytes
+MAX_LAYERS = 64
+MAX_WIDTH = 1 << 20
+MAX_PARAMETERS = 1 << 26  # 256 MB; the largest policy of the presets has 1.1 million
+
+
+class Layout(NamedTuple):
+    """What a policy's network looks like."""
+
+    sizes: tuple[int, ...]
+    layer_norm: bool
+    activation: str
+    output: str
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The tensors of such a network. A weight is (fan_in, fan_out)."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        pairs = list(zip(self.sizes[:-1], self.sizes[1:], strict=True))
+        for i, (fan_in, fan_out) in enumerate(pairs):
+            shapes |= {f"layers.{i}.weight": (fan_in, fan_out), f"layers.{i}.bias": (fan_out,)}
+            if self.layer_norm and i < len(pairs) - 1:
+                shapes |= {f"layers.{i}.scale": (fan_out,), f"layers.{i}.shift": (fan_out,)}
+        return shapes
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """The content of `policy.json`, with its format and every field that steers the program checked."""
+    path = folder / DESCRIPTION
+    found = strict_json(_contents(path, MAX_JSON), path)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        _refuse(path, f"it is not a policy's description (no `format: {FORMAT}`)")
+    if found.get("version") != VERSION:
+        _refuse(
+            path,
+            f"it has format version {found.get('version')!r:.40}, this odice reads version {VERSION}; update odice",
+        )
+    for key in ("network", "observation", "action", "config", "data", "preprocess", "scores"):
+        if not isinstance(found.get(key), dict):
+            _refuse(path, f"`{key}` must be an object")
+    for key in ("algorithm", "env_id"):
+        if not (found.get(key) is None or is_name(found[key])):
+            _refuse(path, f"`{key}` is not a plain name")
+    return found
+
+
+def is_name(value: Any) -> bool:
+    """Algorithms and environments are named without colons, spaces or dots in a row: never an import path."""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_]+([./-][A-Za-z0-9_]+)*", value[:200]) is not None
+
+
+def read_layout(description: dict[str, Any], path: Path) -> Layout:
+    """The network's shape, within limits."""
+    network = description["network"]
+    sizes, layer_norm = network.get("sizes"), network.get("layer_norm")
+    if not isinstance(sizes, list) or not 2 <= len(sizes) <= MAX_LAYERS or not isinstance(layer_norm, bool):
+        _refuse(path, f"`network` needs `sizes`, a list of 2 to {MAX_LAYERS} widths, and `layer_norm`, true or false")
+    if not all(type(size) is int and 1 <= size <= MAX_WIDTH for size in sizes):
+        _refuse(path, f"`network.sizes` must be whole numbers from 1 to {MAX_WIDTH}")
+    for key, valid in (("activation", ACTIVATIONS), ("output", OUTPUTS)):
+        if network.get(key) not in valid:
+            _refuse(path, f"`network.{key}` must be one of {', '.join(valid)}")
+    layout = Layout(tuple(sizes), layer_norm, network["activation"], network["output"])
+    if sum(map(math.prod, layout.shapes.values())) > MAX_PARAMETERS:
+        _refuse(path, f"its network has more than {MAX_PARAMETERS} parameters")
+    return layout
+
+
+def read_vector(description: dict[str, Any], group: str, key: str, size: int, path: Path) -> np.ndarray | None:
+    """A vector of finite numbers, or None where the description has none."""
+    values = description[group].get(key)
+    if values is None:
+        return None
+    if not isinstance(values, list) or len(values) != size or not all(type(v) in (int, float) for v in values):
+        _refuse(path, f"`{group}.{key}` must be a list of {size} numbers")
+    try:
+        vector = np.asarray([float(v) for v in values], np.float64)
+        with np.errstate(over="ignore"):
+            vector = vector.astype(np.float32)
+    except OverflowError:
+        _refuse(path, f"`{group}.{key}` holds a number too large for float32")
+    if not np.isfinite(vector).all():
+        _refuse(path, f"`{group}.{key}` holds a number that is not finite in float32")
+    return vector
+
+
+def read_tensors(folder: Path, layout: Layout) -> dict[str, np.ndarray]:
+    """The weights, if the file holds exactly the float32 tensors that the layout asks for, all finite."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path, shapes = folder / WEIGHTS, layout.shapes
+    data_bytes = 4 * sum(map(math.prod, shapes.values()))
+    header_limit = 4096 + 256 * len(shapes)
+    raw = _contents(path, 8 + header_limit + data_bytes)
+    length = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 or length > min(header_limit, len(raw) - 8):
+        _refuse(path, "it is not a safetensors file of a policy (its header has an impossible length)")
+    header = strict_json(raw[8 : 8 + length], path)
+    if not isinstance(header, dict):
+        _refuse(path, "its header is not an object")
+    header.pop("__metadata__", None)
+    if set(header) != set(shapes):
+        odd = sorted(set(header) ^ set(shapes))[0]
+        _refuse(path, f"its tensors are not those of the network in {DESCRIPTION}; the first difference is {odd!r:.80}")
+    for name, shape in shapes.items():
+        entry = header[name]
+        if not isinstance(entry, dict) or (entry.get("dtype"), entry.get("shape")) != ("F32", list(shape)):
+            _refuse(path, f"tensor {name!r} must be float32 of shape {shape}")
+    if len(raw) - 8 - length != data_bytes:
+        _refuse(path, f"it holds {len(raw) - 8 - length} bytes of weights where the network has {data_bytes}")
+    try:
+        tensors = load(raw)  # checks that the offsets tile the buffer
+    except SafetensorError as error:
+        _refuse(path, f"its header is damaged ({error})")
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            _refuse(path, f"tensor {name!r} holds numbers that are not finite")
+    return tensors
+
+
+def strict_json(raw: bytes, path: Path) -> Any:
+    """JSON without its traps: no NaN, no repeated keys, no towers of brackets."""
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a JSON number")
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            raise ValueError("a key appears twice")
+        return found
+
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        kind = "it nests too deeply" if isinstance(error, RecursionError) else f"{error}"
+        raise OdiceError(f"{path} was refused: it is not clean JSON ({kind:.120}); get a fresh copy.") from None
+
+
+def _contents(path: Path, limit: int) -> bytes:
+    """The bytes of an ordinary file of at most `limit` bytes. Opened without following links or waiting on pipes."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise OdiceError(f"{path} is missing; a policy is a folder with {WEIGHTS} and {DESCRIPTION}.") from None
+    except OSError as error:
+        reason = "it is a link; copy the file itself" if path.is_symlink() else f"{error.strerror or error}"
+        raise OdiceError(f"{path} cannot be read: {reason}.") from None
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            _refuse(path, "it is not an ordinary file")
+        if status.st_size > limit:
+            _refuse(path, f"it has {status.st_size} bytes where at most {limit} are expected")
+        return file.read(limit + 1)
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise OdiceError(f"{path} was refused: {reason}.")
