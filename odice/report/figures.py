@@ -25,7 +25,7 @@ STYLE = {
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titlepad": 8,
+    "axes.titlepad": 11,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
@@ -80,11 +80,20 @@ def _walk(axes: Axes, path: np.ndarray) -> None:
     axes.plot(*path[-1], marker="X", markersize=7, color=PATH_COLOUR, markeredgecolor=INK, zorder=5)
 
 
+def _goals(axes: Axes, goals: np.ndarray) -> None:
+    """Marks the goal cells of the top and the right border by a bar outside the map."""
+    edge = goals.shape[0] - 0.5
+    for cell in np.flatnonzero(goals[:, -1]):
+        axes.plot((cell - 0.5, cell + 0.5), (edge + 0.35,) * 2, color=GOAL, linewidth=4, clip_on=False, zorder=2)
+    for cell in np.flatnonzero(goals[-1]):
+        axes.plot((edge + 0.35,) * 2, (cell - 0.5, cell + 0.5), color=GOAL, linewidth=4, clip_on=False, zorder=2)
+
+
 def _start(axes: Axes) -> None:
     axes.plot(0, 0, marker="o", markersize=6.5, color=PAPER, markeredgecolor=INK, clip_on=False, zorder=6)
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, columns: int) -> None:
     from matplotlib.lines import Line2D
 
     marker = partial(Line2D, [], [], linestyle="none", markeredgecolor=INK, markersize=7.5)
@@ -92,11 +101,12 @@ def _legend(figure: Figure) -> None:
         handles=[
             Line2D([], [], color=FAINT, linewidth=1.4, linestyle=(0, (3, 1.6)), label="border of the data (white)"),
             Line2D([], [], color=PATH_COLOUR, linewidth=2.2, label="greedy walk on V"),
+            Line2D([], [], color=GOAL, linewidth=4, label="goal"),
             marker(marker="o", color=PAPER, label="start"),
             marker(marker="X", color=PATH_COLOUR, label="where the walk ends"),
         ],
         loc="outside lower center",
-        ncols=4,
+        ncols=columns,
         columnspacing=2.4,
     )
 
@@ -137,6 +147,7 @@ def toy_figure(
         for panel, (title, value, path, results) in zip(axes[1:], panels, strict=True):
             image = panel.imshow(rescale(value).T, cmap=VALUE_MAP, vmin=0, vmax=100, **limits)
             panel.set_title(title)
+            _goals(panel, rewards > 0)
             _walk(panel, path)
             panel.set_xlabel(f"x\n{results}")
         for panel in axes:
@@ -148,5 +159,5 @@ def toy_figure(
         bar = figure.colorbar(image, ax=axes[1:], shrink=0.72, pad=0.01, aspect=24)
         bar.set_label("V, rescaled to 0 … 100")
         bar.outline.set_visible(False)  # pyright: ignore
-        _legend(figure)
+        _legend(figure, columns=5 if len(panels) > 1 else 3)
     return figure
