@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar, cast
+
 import jax
 import optax
 from jaxtyping import PyTree
 
 
-def polyak(online: PyTree, target: PyTree, rate: float) -> PyTree:
+Params = TypeVar("Params")
+
+
+def polyak(online: Params, target: Params, rate: float) -> Params:
     """target <- rate * online + (1 - rate) * target."""
     return jax.tree.map(lambda o, t: rate * o + (1.0 - rate) * t, online, target)
 
@@ -22,7 +27,9 @@ def adam(learning_rate: float | optax.Schedule, weight_decay: float = 0.0) -> op
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
 
-def step(optimiser: optax.GradientTransformation, gradient: PyTree, opt_state: PyTree, params: PyTree):
+def step(
+    optimiser: optax.GradientTransformation, gradient: PyTree, opt_state: optax.OptState, params: Params
+) -> tuple[Params, optax.OptState]:
     """One optimiser step: (new parameters, new optimiser state)."""
-    updates, opt_state = optimiser.update(gradient, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state
+    updates, opt_state = optimiser.update(gradient, opt_state, cast(Any, params))
+    return cast(Params, optax.apply_updates(cast(Any, params), updates)), opt_state
