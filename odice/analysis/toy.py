@@ -33,8 +33,8 @@ ALGORITHM = {"true": "vdice-true", "semi": "sdice", "orthogonal": "odice"}
 
 CHOSEN: dict[str, dict[str, float]] = {
     "true": {"lam": 0.6},
-    "semi": {"lam": 0.6},
-    "orthogonal": {"lam": 0.6, "eta": 0.4},
+    "semi": {"lam": 0.5},
+    "orthogonal": {"lam": 0.5, "eta": 0.4},
 }
 """lam and eta per rule, found by `benchmarks/toy_search.py`."""
 
@@ -132,6 +132,7 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
     goals, away = world.goals(), gridworld.distance_to(seen)
     to_goal = np.minimum(world.distance(world.cells, 0), world.distance(world.cells, 1))
     outside = (~seen & ~goals).ravel()
+    finds = gridworld.arrives(table, goals.ravel())
     separation = lambda others: gridworld.auc(value[seen], value[others])
     return path, {
         "reached_goal": bool(goals.flat[path[-1]]),
@@ -144,7 +145,8 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
         "auc_far": separation(away > FAR),
         "auc_matched": gridworld.matched_auc(value.ravel(), seen.ravel(), to_goal),
         "back_to_support": float(gridworld.arrives(table, seen.ravel())[outside].mean()),
-        "outside_to_goal": float(gridworld.arrives(table, goals.ravel())[outside].mean()),
+        "inside_to_goal": float(finds[seen.ravel()].mean()),
+        "outside_to_goal": float(finds[outside].mean()),
     }
 
 

@@ -27,7 +27,7 @@ def test_a_value_that_knows_only_the_way():
     _, measures = toy.measure(WORLD, SEEN, -TO_GOAL.astype(float))
     assert measures["return"] == 10 - 39
     assert measures["auc_matched"] == 0.5
-    assert measures["outside_to_goal"] == 1
+    assert measures["inside_to_goal"] == measures["outside_to_goal"] == 1
 
 
 def test_a_value_that_shuns_the_data():
