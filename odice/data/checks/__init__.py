@@ -1,0 +1,27 @@
+"""What can be wrong with a log: one function per defect, each yields `Finding`s.
+
+A check looks at numbers, never at names. `error` is for what is certain and makes training wrong, `warning` for what
+is very likely a mistake, `note` for what a person should know. A false alarm costs trust, so every threshold stands
+well away from what clean data show; the comment beside it says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: what, where and how much, and what to do about it."""
+
+    code: str
+    severity: Severity
+    message: str
+    advice: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,103 @@
+"""A data set in numbers, as plain JSON: the first half of what the doctor says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odice.data.checks.scan import Columns, Scan
+from odice.data.episodes import blocks
+from odice.data.scores import normalized_score
+
+BINS = 20
+
+
+def summarize(scan: Scan) -> dict[str, Any]:
+    data = scan.dataset
+    meta, spec = data.meta, data.spec
+    reference = (meta.ref_min, meta.ref_max)
+    score = normalized_score(float(np.mean(data.returns)), reference)
+    return {
+        "source": meta.source,
+        "fingerprint": data.fingerprint,
+        "env": meta.env_id,
+        "episodes": data.n_episodes,
+        "steps": data.n_steps,
+        "bytes": data.nbytes,
+        "terminated": int(data.terminated.sum()),
+        "truncated": int((data.truncated & ~data.terminated).sum()),
+        "final_observations": int(data.final_known.sum()),
+        "obs_dim": spec.obs_dim,
+        "action_dim": spec.action_dim,
+        "discrete": spec.discrete,
+        "returns": _spread(data.returns),
+        "score": _number(score) if score is not None else None,
+        "reference": [meta.ref_min, meta.ref_max] if score is not None else None,
+        "lengths": _spread(data.lengths),
+        "reward": {**_columns(scan.reward)[0], "nonzero": float(np.mean(data.rewards != 0))},
+        "actions": _action_counts(scan) if data.discrete else _actions(scan),
+        "observations": _columns(scan.observation),
+        "history": list(meta.history),
+    }
+
+
+def _spread(values: np.ndarray) -> dict[str, Any]:
+    """Mean, deviation, quartiles and a histogram of the finite values."""
+    fine = np.asarray(values, np.float64)
+    fine = fine[np.isfinite(fine)]
+    if not fine.size:
+        return {"mean": None, "std": None, "quartiles": [None] * 5, "histogram": {"edges": [], "counts": []}}
+    low, high = float(fine.min()), float(fine.max())
+    counts, edges = np.histogram(fine, bins=BINS if high > low else 1, range=(low, high) if high > low else None)
+    return {
+        "mean": float(fine.mean()),
+        "std": float(fine.std()),
+        "quartiles": [float(q) for q in np.quantile(fine, [0, 0.25, 0.5, 0.75, 1])],
+        "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+    }
+
+
+def _columns(columns: Columns) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "min": _number(columns.low[i]),
+            "max": _number(columns.high[i]),
+            "mean": _number(columns.mean[i]),
+            "std": _number(columns.std[i]),
+        }
+        for i, name in enumerate(columns.names)
+    ]
+
+
+def _actions(scan: Scan) -> list[dict[str, Any]]:
+    """Range of each action and the share of steps in which it is at its bound (declared, else the largest seen)."""
+    columns, meta = scan.action, scan.dataset.meta
+    low = np.broadcast_to(
+        np.asarray(meta.action_low if meta.action_low is not None else columns.low), columns.low.shape
+    )
+    high = np.broadcast_to(
+        np.asarray(meta.action_high if meta.action_high is not None else columns.high), columns.high.shape
+    )
+    near = 1e-4 * (high - low)
+    at = np.zeros(len(columns.names))
+    for block in blocks(len(columns.values), columns.values[:1].nbytes):
+        part = columns.values[block]
+        at += ((part >= high - near) | (part <= low + near)).sum(axis=0)
+    share = at / len(columns.values)
+    declared = meta.action_low is not None and meta.action_high is not None
+    return [
+        {**one, "saturation": float(share[i]), "bounds": [_number(low[i]), _number(high[i])] if declared else None}
+        for i, one in enumerate(_columns(columns))
+    ]
+
+
+def _action_counts(scan: Scan) -> list[dict[str, Any]]:
+    counts = np.bincount(scan.dataset.actions, minlength=scan.dataset.spec.action_dim)
+    return [{"name": str(i), "share": float(c / counts.sum())} for i, c in enumerate(counts)]
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return float(value) if np.isfinite(value) else None
