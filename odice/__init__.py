@@ -13,6 +13,7 @@ _PUBLIC = {
     "make": "odice.algos",
     "preset": "odice.presets",
     "load": "odice.data.load",
+    "train": "odice.run.train",
     "Policy": "odice.run.policy",
     "evaluate": "odice.run.evaluate",
     "OdiceError": "odice.errors",

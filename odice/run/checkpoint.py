@@ -1,0 +1,156 @@
+"""Checkpoints: the whole state of a run, so that a resumed run is the uninterrupted one, bit for bit.
+
+Orbax writes a checkpoint under a temporary name and renames it when it is complete, so a kill at any moment leaves the
+earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays; one that does not match (or cannot be read)
+is set aside with a warning, and the one before is used.
+
+Saving is synchronous: a state of the paper's size is about 3 MB, and the loop waits a tenth of a second for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from odice.errors import OdiceError
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be used; an earlier one was."""
+
+
+class Restored(NamedTuple):
+    """What a checkpoint holds: arrays (a pytree of host arrays) and plain JSON values."""
+
+    step: int
+    arrays: Any
+    facts: dict[str, Any]
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 over every array of a pytree: its path, type, shape and bytes."""
+    found = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.ascontiguousarray(leaf)
+        found.update(f"{jax.tree_util.keystr(path)} {array.dtype.str} {array.shape}".encode())
+        found.update(array.data)
+    return found.hexdigest()
+
+
+class Checkpoints:
+    """The checkpoints of one run, oldest first."""
+
+    def __init__(self, folder: Path, keep: int = 3):
+        import orbax.checkpoint as ocp
+
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax has to say, our errors say in words
+        self._ocp, self._keep, self._folder = ocp, keep, folder.absolute()
+        options = ocp.CheckpointManagerOptions(
+            create=True, cleanup_tmp_directories=True, enable_async_checkpointing=False, max_to_keep=None
+        )
+        try:
+            self._manager = ocp.CheckpointManager(self._folder, options=options)
+        except OSError as error:
+            raise OdiceError(f"{folder}: cannot keep checkpoints there ({error.strerror}).") from None
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted(self._manager.all_steps())
+
+    def save(self, step: int, arrays: Any, facts: dict[str, Any]) -> None:
+        """Commit a checkpoint, or leave everything as it was and say why it could not be done."""
+        ocp = self._ocp
+        arrays = jax.tree.map(np.asarray, arrays)
+        facts = {**facts, "sha256": digest(arrays)}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
+        try:
+            self._manager.save(step, args=items, force=True)
+            self._manager.wait_until_finished()
+        except Exception as error:  # orbax and tensorstore raise what they like when a disk is full
+            self._remove_unfinished()
+            kept = f"the one at step {self.steps[-1]} is intact" if self.steps else "there is none before it"
+            raise OdiceError(
+                f"{self._folder}: the checkpoint at step {step} could not be written ({_reason(error)}); {kept}. Free "
+                "some space or make the folder writable, then run the same command again."
+            ) from error
+
+    def restore(self, like: Callable[[dict[str, Any]], Any], at_most: int | None = None) -> Restored | None:
+        """The newest checkpoint that is whole; None if there is none at all.
+
+        `like` maps a checkpoint's facts to a pytree with the shapes and types of its arrays.
+        """
+        damaged: dict[int, str] = {}
+        for step in [s for s in reversed(self.steps) if at_most is None or s <= at_most]:
+            try:
+                found = self._read(step, like)
+            except Exception as error:  # whatever a damaged file makes the reader do
+                damaged[step] = _reason(error)
+                continue
+            for bad, reason in damaged.items():
+                self._set_aside(bad)
+                warnings.warn(
+                    f"{self._folder / str(bad)}: this checkpoint is damaged ({reason}) and was moved to "
+                    f"{self._folder.parent / 'damaged'}; going back to the one before it.",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            return found
+        if damaged:
+            raise OdiceError(
+                f"{self._folder}: none of its {len(damaged)} checkpoints can be read ({next(iter(damaged.values()))}); delete "
+                "the run's folder to start over."
+            )
+        return None
+
+    def _read(self, step: int, like: Callable[[dict[str, Any]], Any]) -> Restored:
+        args = self._ocp.args
+        facts = self._manager.restore(step, args=args.Composite(facts=args.JsonRestore()))["facts"]
+        target = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like(facts))
+        found = self._manager.restore(step, args=args.Composite(state=args.StandardRestore(target)))
+        arrays = jax.tree.map(np.asarray, found["state"])
+        if digest(arrays) != facts.pop("sha256"):
+            raise ValueError("its arrays do not have the checksum they were saved with")
+        return Restored(step, arrays, facts)
+
+    def forget_after(self, step: int) -> None:
+        """Delete checkpoints later than `step`: the run continues from there and will write them again."""
+        for later in [s for s in self.steps if s > step]:
+            self._manager.delete(later)
+
+    def prune(self, best: int | None = None) -> None:
+        """Delete all but the last ones and, if it is there, the best."""
+        steps = self.steps
+        for step in steps[: -self._keep]:
+            if step != best:
+                self._manager.delete(step)
+
+    def close(self) -> None:
+        self._manager.close()
+
+    def _set_aside(self, step: int) -> None:
+        damaged = self._folder.parent / "damaged"
+        damaged.mkdir(exist_ok=True)
+        target = damaged / str(step)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.move(self._folder / str(step), target)
+        self._manager.reload()
+
+    def _remove_unfinished(self) -> None:
+        for item in self._folder.iterdir():
+            if item.is_dir() and not item.name.isdigit():
+                shutil.rmtree(item, ignore_errors=True)
+        self._manager.reload()
+
+
+def _reason(error: Exception) -> str:
+    """An exception in a line; tensorstore says what happened at the end of a long one."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 160 else f"...{text[-157:]}"

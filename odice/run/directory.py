@@ -1,0 +1,127 @@
+"""The run directory: what a run is, who is working on it, and what it has said so far.
+
+    config.json         the resolved configuration, versions, data fingerprint, git revision
+    metrics.jsonl       one row per chunk of updates
+    evaluations.jsonl   one row per evaluation: every episode's return and length, and the seeds
+    timing.jsonl        wall-clock times; kept apart so that the two files above are the same in every run of a configuration
+    checkpoints/        whole states to continue from
+    policy/last, best   what to deploy
+    result.json         written last: the run is finished
+
+One process at a time: the lock belongs to the open file, so the kernel releases it even when a process is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odice.errors import OdiceError
+from odice.files import complete_file, recover
+
+
+class RunDirectory:
+    """One run's folder, locked from `__enter__` to `__exit__`."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy"
+
+    def __enter__(self) -> RunDirectory:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise OdiceError(
+                f"{self.path}: cannot write there ({error.strerror}); choose another folder with --out."
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(lock, 32).decode(errors="replace").strip()
+            os.close(lock)
+            raise OdiceError(
+                f"{self.path}: another process{f' (id {owner})' if owner else ''} is working on this run; "
+                "wait for it, or choose another folder with --out."
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # --- what the run is -----------------------------------------------------------------------------------------------
+
+    def claim(self, identity: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+        """Write `config.json`, or check that the one there is of the same configuration. True if the run is not new."""
+        self._sweep()
+        identity = json.loads(json.dumps(identity))
+        if (self.path / "config.json").exists():
+            found = self.read("config.json").get("config", {})
+            if changes := differences(found, identity):
+                raise OdiceError(
+                    f"{self.path} holds a run of another configuration ({'; '.join(changes[:6])}); use the same "
+                    "settings to continue it, or choose another folder with --out."
+                )
+            return True
+        strangers = [item.name for item in self.path.iterdir() if item.name != ".lock"]
+        if strangers:
+            raise OdiceError(
+                f"{self.path} is not empty and not a run (it holds {strangers[0]!r}); choose another folder with --out."
+            )
+        self.write("config.json", {"config": identity, **record})
+        return False
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run ended with; None while it is not finished."""
+        return self.read("result.json") if (self.path / "result.json").exists() else None
+
+    def read(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / name).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise OdiceError(f"{self.path / name} cannot be read ({error}); restore it or start a new run.") from None
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file that is either complete or not there."""
+        with complete_file(self.path / name) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
+
+    def _sweep(self) -> None:
+        """Undo what a killed process left half-written."""
+        for name in ("config.json", "metrics.jsonl", "evaluations.jsonl", "result.json", "policy/last", "policy/best"):
+            recover(self.path / name)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """`name: old value there, new value now` for every entry in which two configurations differ."""
+    found: list[str] = []
+    for key in sorted(set(old) | set(new)):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key}: {_brief(a)} there, {_brief(b)} now")
+    return found
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,336 @@
+"""`odice.train`: from data to a run directory, and from an interrupted run to the result it would have had.
+
+The loop hands the compiled program pieces of `piece_steps` updates and takes in the metrics of one piece while the next
+one runs. Between two pieces it may evaluate (in the background), checkpoint, or stop because it was asked to. What is
+computed does not depend on any of that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from odice import __version__
+from odice.algos import entry
+from odice.analysis.features import feature_products
+from odice.data.stream import Streamed
+from odice.errors import OdiceError
+from odice.run.directory import RunDirectory, differences
+from odice.run.lane import Background, Diverged, Lane
+from odice.run.loop import initial_state, make_chunk
+from odice.run.policy import Policy
+from odice.run.prepare import Prepared, open_evaluator, prepare, sample
+from odice.run.progress import Display
+from odice.run.settings import Plan, RunOptions, resolve
+from odice.run.stop import Interrupted, Stop
+from odice.run.stream import StreamedChunk
+
+
+class Run(NamedTuple):
+    """A finished run."""
+
+    path: Path
+    result: dict[str, Any]
+    """The final step, the last and the best scores, the state's SHA-256."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy at the end of the run."""
+        return Policy.load(self.path / "policy" / "last")
+
+    @property
+    def best_policy(self) -> Policy:
+        """The policy of the best evaluation. Choosing it looks at the environment: report the last one beside it."""
+        return Policy.load(self.path / "policy" / "best")
+
+
+def train(data: Any, **options: Any) -> Run | list[Run]:
+    """Train an algorithm on a data set; the same as `odice train`.
+
+    `data` is anything `odice.load` takes. `options` are the fields of `odice.run.settings.RunOptions` (algo, preset, env,
+    steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run, or a list of them if
+    `seeds` is given. A run that was interrupted in the same folder is continued; one that is finished is given back.
+    """
+    return train_plan(resolve(data, **options))
+
+
+train.__signature__ = inspect.Signature(  # every option by name, in help() and in editors
+    [
+        inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        *(
+            inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default)
+            for item in dataclasses.fields(RunOptions)
+            if item.name != "data"
+        ),
+        inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
+
+
+def train_plan(plan: Plan) -> Run | list[Run]:
+    """Run what was resolved: one seed, several in processes, or several in one `vmap`."""
+    options = plan.options
+    if options.seeds is None:
+        return _train([plan])[0]
+    plans = [one_seed(plan, options.seed + i) for i in range(options.seeds)]
+    if options.parallel == "processes" or (options.parallel == "auto" and jax.default_backend() == "cpu"):
+        from odice.run.seeds import train_processes
+
+        train_processes(plans)
+        return [Run(_folder(each), RunDirectory(_folder(each)).read("result.json")) for each in plans]
+    return _train(plans)
+
+
+def one_seed(plan: Plan, seed: int) -> Plan:
+    """The plan of one of several seeds, in its own folder."""
+    parent = Path(plan.options.out) if plan.options.out else _folder(plan).parent
+    options = dataclasses.replace(plan.options, seed=seed, seeds=None, out=str(parent / f"seed-{seed}"))
+    return plan._replace(options=options)
+
+
+def _folder(plan: Plan) -> Path:
+    options = plan.options
+    if options.out:
+        return Path(options.out)
+    name = Path(options.data).stem if isinstance(options.data, str | Path) else "data"
+    return Path("runs") / name / options.algo / f"seed-{options.seed}"
+
+
+# --- the run -----------------------------------------------------------------------------------------------------------
+
+
+def _train(plans: list[Plan]) -> list[Run]:
+    """Train these seeds together; they differ in seed and folder only."""
+    plan = plans[0]
+    with ExitStack() as stack:
+        directories = [stack.enter_context(RunDirectory(_folder(each))) for each in plans]
+        display = stack.enter_context(Display(plan.options.steps or 0, quiet=plan.options.quiet))
+        if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
+            raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
+        prepared = prepare(plan)
+        for each, directory in zip(plans, directories, strict=True):
+            _claim(directory, each, prepared, display)
+        finished = [Run(directory.path, result) for directory in directories if (result := directory.result)]
+        if len(finished) == len(plans):
+            for run in finished:
+                display.note(f"{run.path}: already {summary(run)}; nothing to do")
+            return finished
+        for note in prepared.notes:
+            display.note(note)
+        evaluations = None
+        if evaluator := open_evaluator(plan, prepared):
+            evaluations = Background(evaluator, plan.options.eval_episodes or 10)
+            stack.callback(evaluations.close)
+            if evaluator.task.note:
+                display.note(evaluator.task.note)
+        lanes = []
+        for each, directory in zip(plans, directories, strict=True):
+            lanes.append(Lane(directory, each.options.seed, each, prepared, evaluations, display))
+            stack.callback(lanes[-1].close)
+        stop = stack.enter_context(Stop())
+        return Loop(plan, prepared, lanes, display, stop).run()
+
+
+class Loop:
+    """The updates of one or several lanes, from where they are to the end."""
+
+    def __init__(self, plan: Plan, prepared: Prepared, lanes: list[Lane], display: Display, stop: Stop):
+        self._plan, self._prepared, self._lanes, self._display, self._stop = plan, prepared, lanes, display, stop
+        self._algo = entry(plan.options.algo).factory(plan.settings, prepared.spec)
+        self._together = len(lanes) > 1
+        seeds = [lane.seed for lane in lanes]
+        self._seed = jnp.asarray(seeds) if self._together else seeds[0]
+        self._chunks: dict[int, Any] = {}
+        self._sample = sample(prepared.source) if plan.options.diagnostics else None
+        self._waiting: list[tuple[int, int, Any]] = []
+
+    def run(self) -> list[Run]:
+        plan, steps = self._plan, self._plan.options.steps or 0
+        self.step, self.state = self._start()
+        try:
+            while self.step < steps and self._alive():
+                self._advance(min(plan.piece_steps, steps - self.step))
+                at_end = self.step == steps
+                evaluate = self.step % (plan.options.eval_every or steps) == 0 or at_end
+                save = self._saved + plan.options.checkpoint_every <= self.step or at_end or self._stop.asked
+                if evaluate or save:
+                    self._boundary(evaluate, save)
+                if self._stop.asked and not at_end:
+                    raise self._interrupted()
+            return self._finish()
+        finally:
+            for chunk in self._chunks.values():
+                if isinstance(chunk, StreamedChunk):
+                    chunk.close()
+
+    # --- pieces --------------------------------------------------------------------------------------------------------
+
+    def _advance(self, length: int) -> None:
+        if length not in self._chunks:
+            make = StreamedChunk if isinstance(self._prepared.source, Streamed) else make_chunk
+            self._chunks[length] = make(self._algo, self._plan.settings.batch_size, length, seeds=self._together)
+        self.state, metrics = self._chunks[length](self.state, self._prepared.source, self._seed, self.step)
+        self.step += length
+        self._waiting.append((self.step, length, metrics))
+        if len(self._waiting) > 1:  # the next piece is under way: there is time to look at the one before
+            self._absorb(self._waiting.pop(0), [{}] * len(self._lanes))
+
+    def _absorb(self, piece: tuple[int, int, Any], extras: list[dict[str, float]]) -> None:
+        step, length, metrics = piece
+        metrics = jax.device_get(metrics)
+        for i, lane in self._alive():
+            own = {name: value[i] if self._together else value for name, value in metrics.items()}
+            with _failing(lane, alone=not self._together):
+                lane.absorb(step, length, own, extras[i])
+
+    def _boundary(self, evaluate: bool, save: bool) -> None:
+        """Bring the host up to date with the device, then evaluate and save."""
+        states = self._host_states()
+        extras = [self._diagnose(state) if evaluate else {} for state in states]
+        while self._waiting:
+            self._absorb(self._waiting.pop(0), extras)
+        for i, lane in self._alive():
+            with _failing(lane, alone=not self._together):
+                if evaluate:
+                    lane.evaluate(self.step, states[i].policy)
+                if save:
+                    lane.save(self.step, states[i])
+        if save:
+            self._saved = self.step
+
+    def _diagnose(self, state: Any) -> dict[str, float]:
+        if self._sample is None or not hasattr(state, "value"):
+            return {}
+        return {name: float(value) for name, value in feature_products(state.value, self._sample).items()}
+
+    def _host_states(self) -> list[Any]:
+        host = jax.device_get(self.state)
+        if not self._together:
+            return [host]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(self._lanes))]
+
+    def _alive(self) -> list[tuple[int, Lane]]:
+        return [(i, lane) for i, lane in enumerate(self._lanes) if lane.failure is None]
+
+    # --- start and end -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[int, Any]:
+        """The state to go on from: every lane's newest checkpoint that all of them have, or the beginning."""
+        first = jax.vmap if self._together else lambda function: function
+        initial = first(lambda seed: initial_state(self._algo, self._prepared.spec, seed))
+        like = jax.eval_shape(lambda: initial_state(self._algo, self._prepared.spec, 0))
+        found, at_most = [lane.restore(like) for lane in self._lanes], None
+        while len({one.step if one else 0 for one in found}) > 1:
+            at_most = min(one.step if one else 0 for one in found)
+            found = [lane.restore(like, at_most) for lane in self._lanes]
+        for lane, one in zip(self._lanes, found, strict=True):
+            lane.begin(one)
+        self._saved = found[0].step if found[0] else 0
+        if found[0] is None:
+            return 0, initial(self._seed)
+        self._display.note(f"continuing {self._lanes[0].directory.path} from step {self._saved:,}")
+        states = [one.arrays["state"] for one in found if one]
+        state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._together else states[0]
+        return self._saved, jax.device_put(state)
+
+    def _finish(self) -> list[Run]:
+        states = self._host_states()
+        runs = [Run(lane.directory.path, lane.finish(self.step, states[i])) for i, lane in self._alive()]
+        failures = [lane.failure for lane in self._lanes if lane.failure]
+        if failures:
+            raise failures[0]
+        for run in runs:
+            self._display.note(summary(run))
+        return runs
+
+    def _interrupted(self) -> Interrupted:
+        where = self._lanes[0].directory.path
+        return Interrupted(
+            f"stopped at step {self.step:,}; the checkpoint is in {where}. Run the same command again to continue.",
+            self._stop.signal,
+        )
+
+
+@contextmanager
+def _failing(lane: Lane, alone: bool) -> Iterator[None]:
+    """A seed that diverges stops alone; the others of its `vmap` go on."""
+    try:
+        yield
+    except Diverged as error:
+        if alone:
+            raise
+        lane.failure = error
+
+
+def summary(run: Run) -> str:
+    """A finished run in a sentence."""
+    last, best = run.result["last"], run.result["best"]
+    score = ""
+    if last:
+        shown = last.get("score", last["mean"])
+        score = f" last score {shown:.1f}, best return {best['mean']:.1f} at step {best['step']:,};"
+    return f"finished {run.result['step']:,} updates;{score} the policy is in {run.path / 'policy' / 'last'}"
+
+
+# --- what is recorded --------------------------------------------------------------------------------------------------
+
+
+def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Display) -> None:
+    identity = {**plan.identity(), "env": prepared.env_id, "data": prepared.facts["fingerprint"]}
+    versions = _versions()
+    record = {
+        "odice": __version__,
+        "versions": versions,
+        "git": _git_revision(),
+        "data": prepared.facts,
+        "preprocess": prepared.fitted.to_dict(),
+        "preset": plan.preset and {"name": plan.preset.name, "row": plan.preset.data},
+        "backend": jax.default_backend(),
+        "command": sys.argv,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    if directory.claim(identity, record):
+        before = directory.read("config.json").get("versions", {})
+        if changes := differences(before, json.loads(json.dumps(versions))):
+            display.note(
+                f"other versions than at the start, so results may differ in the last bits: {'; '.join(changes)}"
+            )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("jax", "jaxlib", "numpy", "optax", "equinox", "orbax-checkpoint", "gymnasium", "mujoco"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_revision() -> str | None:
+    """The commit of the source tree odice runs from, if it is one; `+` marks changes that are not committed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
