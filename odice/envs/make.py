@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 LEGACY = {"hopper": "Hopper-v4", "halfcheetah": "HalfCheetah-v4", "walker2d": "Walker2d-v4", "ant": "Ant-v4"}
 # D4RL's ant carries 84 contact forces that its MuJoCo always reported as zero; a modern one reports real ones.
 ANT_SILENT_FORCES = 84
+# Gymnasium id -> D4RL robot whose reference returns its scores use. Ant-v5 has another reward.
+ROBOTS = {env_id: robot for robot, env_id in LEGACY.items()}
+ROBOTS |= {"Hopper-v5": "hopper", "HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d"}
 LEGACY_NAMES = [name for name in REFERENCES if name.split("-")[0] in (*LEGACY, "antmaze")]
 
 
@@ -69,9 +72,11 @@ def resolve(name: str) -> Task:
             zeros=ANT_SILENT_FORCES if robot == "ant" else 0,
             note=f"D4RL's {name} was made with mujoco-py; it is evaluated on {LEGACY[robot]}, the closest that Gymnasium has",
         )
-    robots = {env_id: robot for robot, env_id in LEGACY.items()}
-    reference = REFERENCES[f"{robots[name]}-medium-v2"] if name in robots else None
-    return Task(name, name, reference=reference)
+    robot = ROBOTS.get(name)
+    if robot is None:
+        return Task(name, name)
+    note = f"scores of {name} use the reference returns that D4RL measured on the same robot with mujoco-py"
+    return Task(name, name, reference=REFERENCES[f"{robot}-medium-v2"], note=note)
 
 
 def make(
@@ -110,7 +115,7 @@ def make(
             raise _not_found(name, error) from None
         except (gymnasium.error.Error, ImportError) as error:
             raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {error}") from None
-    return _flat(env, task)
+    return adapt(env, task)
 
 
 def _not_found(name: str, error: Exception) -> OdiceError:
@@ -133,10 +138,12 @@ def _quiet_mujoco() -> None:
     listen(lambda message: logging.getLogger("odice.mujoco").info(message))
 
 
-def _flat(env: gymnasium.Env, task: Task) -> gymnasium.Env:
-    """Observations as one vector, or a clear refusal."""
+def adapt(env: gymnasium.Env, task: Task, max_steps: int | None = None) -> gymnasium.Env:
+    """Observations as one vector and a time limit if one is asked for, or a clear refusal."""
     from gymnasium import spaces, wrappers
 
+    if max_steps is not None:
+        env = wrappers.TimeLimit(env, max_steps)
     space = env.observation_space
     if not isinstance(space, spaces.Box):
         raise OdiceError(

@@ -109,13 +109,13 @@ def _seen(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
             inner = self.env.unwrapped
             inner.goal = self._goal.copy()  # pyright: ignore
             inner.update_target_site_pos()  # pyright: ignore
-            return self.observe(obs), info
+            return self.observation(obs), info
 
         def step(self, action):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            return self.observe(obs), float(reward), terminated, truncated, info
+            return self.observation(obs), float(reward), terminated, truncated, info
 
-        def observe(self, obs):
+        def observation(self, obs):
             if maze.robot == "point":  # the ball's observation starts with its position already
                 return obs["observation"]
             return np.concatenate([obs["achieved_goal"], obs["observation"]])

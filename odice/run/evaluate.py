@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odice.data.scores import normalized_score
-from odice.envs.make import make, resolve
+from odice.envs.make import Task, adapt, make, resolve
 from odice.errors import OdiceError
+from odice.run.rollout import ENDLESS, LANES, Act, Clock, Pool, Rollout, play
 
 if TYPE_CHECKING:
     import gymnasium
 
-Act = Callable[[np.ndarray], Any]
-"""From a batch of raw observations (float32) to a batch of the environment's actions. A `Policy` is one."""
-
-LANES = 16
-NO_LIMIT_STEPS = 100_000  # an episode longer than this, in an environment without a time limit, will not end
+Environment = str | Callable[[], "gymnasium.Env"]
+"""A name (`envs.make`), or a function that makes an environment."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Evaluation:
 
 def evaluate(
     act: Act,
-    env_id: str,
+    env: Environment,
     *,
     episodes: int = 10,
     seed: int = 0,
@@ -112,27 +110,34 @@ def evaluate(
     max_seconds: float = 600.0,
     allow_import: bool = False,
 ) -> Evaluation:
-    """Run episodes of `act` in an environment. For many evaluations keep an `Evaluator`, which keeps its environments."""
-    with Evaluator(env_id, reference=reference, envs=envs, max_steps=max_steps, allow_import=allow_import) as evaluator:
+    """Run episodes of `act` in an environment. For many evaluations keep an `Evaluator`, which keeps its environments.
+
+    act: from a batch of raw observations to a batch of actions, e.g. a `Policy`.
+    env: a name, or a function that makes an environment.
+    noise: standard deviation of Gaussian noise on every observed number, in the observation's own units.
+    start_noise: the same on the state in which an episode starts.
+    reference: returns that count as 0 and 100; by default the task's, where one is known.
+    """
+    with Evaluator(env, reference=reference, envs=envs, max_steps=max_steps, allow_import=allow_import) as evaluator:
         return evaluator(
             act, episodes=episodes, seed=seed, noise=noise, start_noise=start_noise, max_seconds=max_seconds
         )
 
 
 def episode_seeds(seed: int, episodes: int) -> np.ndarray:
-    """A seed for each episode. Those of neighbouring `seed`s do not overlap, and the first ones do not depend on how many."""
+    """A seed for each episode. Neighbouring `seed`s share none, and the first ones do not depend on how many follow."""
     return np.array([np.random.SeedSequence([seed, i]).generate_state(1)[0] for i in range(episodes)], np.int64)
 
 
 class Evaluator:
     """Environments of one task, kept between evaluations.
 
-    `envs` run together at most. `max_steps` cuts an episode (default: the environment's own time limit).
+    At most `envs` run at a time. `max_steps` cuts an episode; by default the environment's own time limit does.
     """
 
     def __init__(
         self,
-        env_id: str,
+        env: Environment,
         *,
         reference: tuple[float, float] | None = None,
         envs: int = LANES,
@@ -141,13 +146,19 @@ class Evaluator:
     ):
         if not 1 <= envs <= LANES:
             raise OdiceError(f"envs must lie between 1 and {LANES}, got {envs}.")
-        self.task = resolve(env_id)
-        self.env_id = env_id
+        if max_steps is not None and max_steps < 1:
+            raise OdiceError(f"max_steps must be at least 1, got {max_steps}.")
+        if isinstance(env, str):
+            self.task = resolve(env)
+            self._make = lambda: make(env, max_steps=max_steps, allow_import=allow_import)
+        else:
+            self.task = Task(name := getattr(env, "__name__", type(env).__name__), name)
+            self._make = lambda: adapt(env(), self.task, max_steps)
+        self.env_id = self.task.name
         self.reference = reference or self.task.reference
-        self._limit = envs
-        self._make = lambda: make(env_id, max_steps=max_steps, allow_import=allow_import)
+        self._parallel, self._endless = envs, max(ENDLESS, max_steps or 0)
         self._envs: list[gymnasium.Env] = [self._make()]
-        self.max_steps = max_steps
+        self._pool = Pool(self._envs[0])
 
     @property
     def obs_dim(self) -> int:
@@ -159,16 +170,12 @@ class Evaluator:
 
     def check(self, obs_dim: int, action_dim: int, discrete: bool) -> None:
         """Refuse a policy or a data set that does not belong to this environment."""
-        space = self.action_space
-        choices = getattr(space, "n", None)
-        here = (self.obs_dim, int(space.shape[0]) if choices is None else int(choices), choices is not None)  # pyright: ignore
-        if here != (obs_dim, action_dim, discrete):
-            told = [
-                f"{obs} observed numbers and {f'{acts} discrete actions' if disc else f'actions of {acts} numbers'}"
-                for obs, acts, disc in (here, (obs_dim, action_dim, discrete))
-            ]
+        choices = getattr(self.action_space, "n", None)
+        width = self.action_space.shape[0] if choices is None else choices  # pyright: ignore
+        here, there = (self.obs_dim, int(width), choices is not None), (obs_dim, action_dim, discrete)
+        if here != there:
             raise OdiceError(
-                f"{self.env_id} has {told[0]}, but the policy or data has {told[1]}; choose another --env."
+                f"{self.env_id} has {_in_words(*here)}, but the policy or data has {_in_words(*there)}; choose another --env."
             )
 
     def __call__(
@@ -181,41 +188,32 @@ class Evaluator:
         start_noise: float = 0.0,
         max_seconds: float = 600.0,
     ) -> Evaluation:
-        """The episodes' returns. Gaussian noise of these standard deviations joins observations and start states."""
-        if episodes < 1:
-            raise OdiceError(f"episodes must be at least 1, got {episodes}.")
-        began = time.perf_counter()
-        seeds = episode_seeds(seed, episodes)
-        returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-        for first in range(0, episodes, LANES):
-            block = slice(first, min(first + LANES, episodes))
-            runs = [_Run(int(s), noise, start_noise) for s in seeds[block]]
-            self._play(act, runs, began + max_seconds)
-            returns[block], lengths[block] = [r.total for r in runs], [r.length for r in runs]
-        seconds = time.perf_counter() - began
-        return Evaluation(self.env_id, returns, lengths, seeds, self.reference, noise, start_noise, seconds)
+        """Run episodes; see `evaluate` for the arguments."""
+        from threadpoolctl import threadpool_limits
 
-    def _play(self, act: Act, runs: list[_Run], deadline: float) -> None:
-        while len(self._envs) < min(self._limit, len(runs)):
+        _check_numbers(episodes=episodes, seed=seed, noise=noise, start_noise=start_noise, max_seconds=max_seconds)
+        while len(self._envs) < min(self._parallel, episodes):
             self._envs.append(self._make())
-        batch = np.zeros((LANES, self.obs_dim), np.float32)
-        free, waiting, running = list(self._envs), list(enumerate(runs)), []
-        while waiting or running:
-            while waiting and free:
-                lane, run = waiting.pop(0)
-                run.start(free.pop())
-                running.append((lane, run))
-            for lane, run in running:
-                batch[lane] = run.obs
-            actions = np.asarray(act(batch))
-            for lane, run in running:
-                run.step(actions[lane])
-            free += [run.env for _, run in running if run.over]
-            running = [(lane, run) for lane, run in running if not run.over]
-            if time.perf_counter() > deadline:
-                raise OdiceError(f"{self.env_id} used up its time; raise max_seconds.")
+        seeds = episode_seeds(seed, episodes)
+        rollouts = [Rollout(self.env_id, int(s), noise, start_noise, self._endless) for s in seeds]
+        began, clock = time.perf_counter(), Clock(self.env_id, max_seconds)
+        # Products of this size are slower on two BLAS threads than on one, and a hundred times so on a busy machine.
+        with threadpool_limits(1, "blas"), clock.alarm():
+            for first in range(0, episodes, LANES):
+                play(act, rollouts[first : first + LANES], self._envs, clock, self._pool)
+        return Evaluation(
+            env_id=self.env_id,
+            returns=np.array([rollout.total for rollout in rollouts]),
+            lengths=np.array([rollout.length for rollout in rollouts], np.int64),
+            seeds=seeds,
+            reference=self.reference,
+            noise=noise,
+            start_noise=start_noise,
+            seconds=time.perf_counter() - began,
+        )
 
     def close(self) -> None:
+        self._pool.close()
         for env in self._envs:
             env.close()
         self._envs = []
@@ -223,29 +221,23 @@ class Evaluator:
     def __enter__(self) -> Evaluator:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
-class _Run:
-    """One episode."""
+def _in_words(obs_dim: int, action_dim: int, discrete: bool) -> str:
+    actions = f"{action_dim} actions to choose from" if discrete else f"actions of {action_dim} numbers"
+    return f"observations of {obs_dim} numbers and {actions}"
 
-    def __init__(self, seed: int, noise: float, start_noise: float):
-        self.seed, self.noise, self.start_noise = seed, noise, start_noise
-        self.rng = np.random.default_rng([seed, 1])
-        self.total, self.length, self.over = 0.0, 0, False
 
-    def start(self, env: gymnasium.Env) -> None:
-        self.env = env
-        obs, _ = env.reset(seed=self.seed)
-        self.obs = self._seen(obs)
-
-    def step(self, action: np.ndarray) -> None:
-        obs, reward, terminated, truncated, _ = self.env.step(action)
-        self.total += float(reward)
-        self.length += 1
-        self.over = bool(terminated or truncated)
-        self.obs = self._seen(obs)
-
-    def _seen(self, obs: np.ndarray) -> np.ndarray:
-        return obs if not self.noise else obs + self.noise * self.rng.standard_normal(obs.shape)
+def _check_numbers(*, episodes: int, seed: int, noise: float, start_noise: float, max_seconds: float) -> None:
+    for name, value, least in (
+        ("episodes", episodes, 1),
+        ("seed", seed, 0),
+        ("noise", noise, 0),
+        ("start_noise", start_noise, 0),
+    ):
+        if not least <= value < np.inf:
+            raise OdiceError(f"{name} must be a finite number of at least {least}, got {value}.")
+    if not max_seconds > 0:
+        raise OdiceError(f"max_seconds must be positive, got {max_seconds}.")

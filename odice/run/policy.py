@@ -253,9 +253,8 @@ _ABOUT = ("algorithm", "env_id", "reference", "step", "scores", "data", "preproc
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return dataclasses.asdict(config)
-    return dict(config or {})
+    fields: Any = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # pyright: ignore
+    return dict(fields or {})
 
 
 def _vector(values: Any) -> np.ndarray | None:
