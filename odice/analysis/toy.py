@@ -32,7 +32,7 @@ ALGORITHM = {"true": "vdice-true", "semi": "sdice", "orthogonal": "odice"}
 """Gradient rule -> the registered algorithm that trains with it."""
 
 CHOSEN: dict[str, dict[str, float]] = {
-    "true": {"lam": 0.6},
+    "true": {"lam": 0.9},
     "semi": {"lam": 0.5},
     "orthogonal": {"lam": 0.5, "eta": 0.4},
 }
