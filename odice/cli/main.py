@@ -8,6 +8,7 @@ from odice.errors import OdiceError, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
+    "data": "look a data set over and say what is wrong with it; convert it",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",

@@ -26,7 +26,7 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "not-finite",
             "error",
-            f"{int(columns.bad.sum()):,} values of the {kind} are NaN or infinite, in {int((columns.bad > 0).sum())} of "
+            f"{int(columns.bad.sum()):,} of the numbers in the {kind} {'is' if columns.bad.sum() == 1 else 'are'} NaN or infinite, in {int((columns.bad > 0).sum())} of "
             f"{len(columns.names)} columns; the first in episode {where['episode']}, step {where['step']}.",
             f"Repair or drop these rows; most are in {columns.names[worst]}.",
             {
@@ -222,7 +222,7 @@ def action_kind(scan: Scan) -> Iterator[Finding]:
                 "whole-number-actions",
                 "warning",
                 f"The action takes only the whole numbers {kinds[0]:.0f} to {kinds[-1]:.0f} but is read as continuous.",
-                "If it is a choice among options, declare it discrete (`--discrete`).",
+                "If it is a choice among options, declare it discrete (`--discrete True`).",
                 {"values": kinds.tolist()},
             )
 

@@ -62,13 +62,13 @@ def read(
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
-        meta = replace(_saved_meta(files[0]), source=str(path))
+        saved = _saved_meta(files[0])
         bound, table, shard = _load(files, declared, path)
         order, episodes = _group(table, shard, bound, str(path))
         if order is not None:
             table = table[order]
         flags = _ends(table, bound, str(path))
-        return _build(table, bound, flags, episodes, meta)
+        return _build(table, bound, flags, episodes, saved or Meta(), str(path), named=saved is None)
 
 
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
@@ -259,8 +259,17 @@ def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarr
 
 
 def _build(
-    table: pl.DataFrame, schema: Schema, flags: dict[str, np.ndarray | None], episodes: np.ndarray | None, meta: Meta
+    table: pl.DataFrame,
+    schema: Schema,
+    flags: dict[str, np.ndarray | None],
+    episodes: np.ndarray | None,
+    meta: Meta,
+    where: str,
+    *,
+    named: bool,
 ) -> Dataset:
+    """The Dataset. `named`: the columns' own names tell people more than observation[3] does."""
+    meta = replace(meta, source=where)
     nexts, known = None, None
     if schema.next_observation:
         empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
@@ -271,9 +280,12 @@ def _build(
                 "in, or leave all its next-observation cells empty."
             )
         nexts = Columns(table.select(schema.next_observation))
-    actions = Columns(table.select(schema.action))
+    observations, actions = Columns(table.select(schema.observation)), Columns(table.select(schema.action))
+    if named:
+        widths = np.diff(observations.places).tolist()
+        meta = replace(meta, obs_layout=tuple(zip(schema.observation, widths, strict=True)))
     return from_steps(
-        Columns(table.select(schema.observation)),
+        observations,
         actions,
         table[schema.reward or ""].to_numpy(),
         terminated=flags["terminated"],
@@ -289,13 +301,11 @@ def _build(
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def _saved_meta(file: Path) -> Meta:
+def _saved_meta(file: Path) -> Meta | None:
     """What `Dataset.save` left in a Parquet file."""
-    if not file.name.lower().endswith(PARQUET):
-        return Meta()
-    text = pl.read_parquet_metadata(file).get("odice")
+    text = pl.read_parquet_metadata(file).get("odice") if file.name.lower().endswith(PARQUET) else None
     if text is None:
-        return Meta()
+        return None
     try:
         return Meta.from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

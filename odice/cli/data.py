@@ -1,0 +1,234 @@
+"""`odice data`: look a data set over, and convert it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    from odice.data.doctor import Report
+    from odice.data.episodes import Dataset
+
+EXIT_FINDINGS = 1
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Columns of a Parquet or CSV table, where they are not called by the usual names (docs/tables.md)."""
+
+    schema: Path | None = None
+    """A TOML or JSON file with any of the entries below."""
+    observation: str | None = None
+    """Columns of the observation, with commas between them; patterns such as 'joint_*' work."""
+    action: str | None = None
+    """Columns of the action."""
+    next_observation: str | None = None
+    """Columns of the observation after the step."""
+    reward: str | None = None
+    """Column of the reward."""
+    terminated: str | None = None
+    """Column that is true where the world ended."""
+    truncated: str | None = None
+    """Column that is true where only the log ended."""
+    episode: str | None = None
+    """Column with the number or name of the episode."""
+    first: str | None = None
+    """Column that is true at the first step of an episode."""
+    last: str | None = None
+    """Column that is true at the last step of an episode, whatever the reason."""
+    step: str | None = None
+    """Column that orders the rows of an episode."""
+    discrete: bool | None = None
+    """Whether the action is a choice among options; otherwise whole numbers in one column are."""
+    n_actions: int | None = None
+    """Number of discrete actions."""
+    action_low: tuple[float, ...] | None = None
+    """Lower bound of the actions: one number, or one for each."""
+    action_high: tuple[float, ...] | None = None
+    """Upper bound of the actions."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data are."""
+
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
+    """A file or folder (Parquet, CSV, HDF5, NPZ), a D4RL name, or a Minari id."""
+    data_dir: Path | None = None
+    """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
+    format: str | None = None
+    """Which reader to use where looking is not enough: d4rl, minari, arrays, table."""
+    table: tyro.conf.OmitArgPrefixes[TableOptions] = field(default_factory=TableOptions)
+
+    def load(self) -> Dataset:
+        from odice.data.load import load
+
+        options = {key: value for key, value in asdict(self.table).items() if value is not None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)
+            return load(self.source, format=self.format, data_dir=self.data_dir, **options)
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Say what a data set holds and what is wrong with it. Exit code 1 if there are errors."""
+
+    source: tyro.conf.OmitArgPrefixes[Source]
+    json: bool = False
+    """Print the whole report as JSON."""
+    html: Path | None = None
+    """Write the report as one self-contained page."""
+    allow: tuple[str, ...] = ()
+    """Codes of errors that do not count, or `all`."""
+
+    def run(self) -> int:
+        from odice.data.doctor import CODES, inspect
+        from odice.errors import unknown_name
+
+        for code in set(self.allow) - {"all"} - set(CODES):
+            raise unknown_name("finding to allow", code, [*CODES, "all"])
+        report = inspect(self.source.load())
+        if self.html is not None:
+            from odice.report.data import data_page
+            from odice.report.html import write
+
+            write(self.html, data_page(report))
+        if self.json:
+            print(json.dumps(report.to_dict(), indent=1, allow_nan=False))
+        else:
+            show(report)
+        serious = [f for f in report.errors if f.code not in self.allow and "all" not in self.allow]
+        return EXIT_FINDINGS if serious else 0
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Write a data set in another layout: D4RL HDF5 (.hdf5), Parquet (.parquet) or Minari (an id or a folder)."""
+
+    source: tyro.conf.OmitArgPrefixes[Source]
+    out: Path
+    """Where to write; the suffix says how."""
+    to: str | None = None
+    """d4rl, parquet or minari, where the suffix does not say it."""
+
+    def run(self) -> int:
+        from odice.data.writers import save
+
+        if self.out.exists():
+            raise OdiceError(f"--out {self.out} exists already; choose another name.")
+        dataset = self.source.load()
+        place = save(dataset, str(self.out), self.to)
+        print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
+        return 0
+
+
+def show(report: Report) -> None:
+    """The report for a terminal."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from odice.report.data import verdict
+
+    console = Console(highlight=False)
+    s = report.summary
+    console.print(Text(s["source"], style="bold"))
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(s):
+        facts.add_row(name, Text(value))
+    console.print(facts)
+    for name, spread in (("returns", s["returns"]), ("lengths", s["lengths"])):
+        console.print()
+        console.print(Text(f"  {name}", style="dim"))
+        for line in _bars(spread["histogram"]):
+            console.print(Text(f"    {line}"))
+    console.print()
+    colours = {"error": "bold red", "warning": "yellow", "note": "green"}
+    for finding in report.findings:
+        console.print(Text.assemble((finding.severity, colours[finding.severity]), " ", (finding.code, "dim")))
+        console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
+        console.print(Padding(Text(finding.advice, style="italic"), (0, 0, 0, 2)))
+    console.print(Text(verdict(report), style="bold"))
+
+
+def _facts(s: dict[str, Any]):
+    from odice.report.html import number
+
+    yield "episodes", f"{s['episodes']:,} ({s['terminated']:,} terminated, {s['truncated']:,} truncated)"
+    yield "steps", f"{s['steps']:,} ({s['bytes'] / 1e6:,.1f} MB in memory)"
+    least, _, median, _, most = (number(q) for q in s["returns"]["quartiles"])
+    yield (
+        "return",
+        f"{number(s['returns']['mean'])} ± {number(s['returns']['std'], 3)} ({least} to {most}, median {median})",
+    )
+    if s["score"] is not None:
+        yield (
+            "score",
+            f"{s['score']:.1f} on average, where {number(s['reference'][0])} is 0 and {number(s['reference'][1])} is 100",
+        )
+    least, _, median, _, most = (number(q) for q in s["lengths"]["quartiles"])
+    yield "length", f"{least} to {most}, median {median}"
+    yield (
+        "reward",
+        f"{number(s['reward']['min'])} to {number(s['reward']['max'])}, {s['reward']['nonzero']:.1%} not zero",
+    )
+    yield "observation", f"{s['obs_dim']} numbers; the final one is known for {s['final_observations']:,} episodes"
+    if s["discrete"]:
+        shares = sorted(one["share"] for one in s["actions"])
+        yield (
+            "action",
+            f"{s['action_dim']} choices, the rarest taken {shares[0]:.1%}, the commonest {shares[-1]:.1%} of the time",
+        )
+    else:
+        low, high = min(a["min"] or 0 for a in s["actions"]), max(a["max"] or 0 for a in s["actions"])
+        worst = max(s["actions"], key=lambda a: a["saturation"])
+        yield (
+            "action",
+            f"{s['action_dim']} numbers from {number(low)} to {number(high)}; {worst['name']} is at its bound {worst['saturation']:.1%} of the time",
+        )
+    if s["env"]:
+        yield "environment", s["env"]
+    yield "fingerprint", s["fingerprint"]
+
+
+def _bars(histogram: dict[str, Any], width: int = 40):
+    """A histogram in characters, ten rows."""
+    from odice.report.html import number
+
+    counts, edges = histogram["counts"], histogram["edges"]
+    if not counts:
+        return
+    if len(counts) > 10:  # neighbouring bins together: a terminal has fewer rows than a page
+        counts = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
+        edges = edges[::2]
+    most = max(counts)
+    labels = [number(edge, 3) for edge in edges[:-1]]
+    room = max(map(len, labels))
+    for label, count in zip(labels, counts, strict=True):
+        filled = width * count / most
+        bar = "█" * int(filled) + ("▌" if filled % 1 >= 0.5 else "")
+        yield f"{label:>{room}} {bar or ('▏' if count else '')} {count or ''}".rstrip()
+
+
+def main(argv: list[str]) -> int:
+    commands = {"inspect": Inspect, "convert": Convert}
+    chosen = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="odice data",
+        description="Look a data set over, or write it in another layout.",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return chosen.run()
