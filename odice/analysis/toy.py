@@ -58,6 +58,8 @@ class ToyConfig:
     encoding: str = "raw"
     transitions: int = 800
     discount: float = 0.99
+    reward_scale: float = 1.0
+    """Factor of the rewards in training, as D4RL's return scaling; small against it is the divergence's own scale of 1."""
     world: GridWorld = field(default_factory=GridWorld)
 
     def __post_init__(self):
@@ -74,8 +76,9 @@ class ToyConfig:
             raise OdiceError(f"seed must lie between 0 and {2**31 - self.seeds - 1}, got {self.seed}.")
         if self.eta is not None and not 0 <= self.eta < math.inf:
             raise OdiceError(f"eta must be a finite number of at least 0, got {self.eta}.")
-        if not 0 < self.world.goal_reward < math.inf:
-            raise OdiceError(f"goal-reward must be positive and finite, got {self.world.goal_reward}.")
+        for name, value in (("goal-reward", self.world.goal_reward), ("reward-scale", self.reward_scale)):
+            if not 0 < value < math.inf:
+                raise OdiceError(f"{name} must be positive and finite, got {value}.")
         for name in self.rules:
             self.algorithm(name)  # its config refuses a lam, eta or discount that makes no sense
 
@@ -113,14 +116,14 @@ class Outcome(NamedTuple):
     measures: dict[str, Any]
 
 
-def transitions(world: GridWorld, log: Log, encoding: str) -> Transitions:
+def transitions(config: ToyConfig, log: Log) -> Transitions:
     """The log on the device; the observation table holds every cell of the world."""
     return Transitions(
-        obs=jnp.asarray(ENCODINGS[encoding](world), jnp.float32),
+        obs=jnp.asarray(ENCODINGS[config.encoding](config.world), jnp.float32),
         index=jnp.asarray(log.cell, jnp.int32),
         next_index=jnp.asarray(log.next_cell, jnp.int32),
         action=jnp.asarray(log.action, jnp.int32),
-        reward=jnp.asarray(log.reward, jnp.float32),
+        reward=jnp.asarray(log.reward * config.reward_scale, jnp.float32),
         terminated=jnp.asarray(log.terminated),
     )
 
@@ -157,7 +160,7 @@ def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], sto
     outcomes = []
     for seed in range(config.seed, config.seed + config.seeds):
         log = gridworld.collect(world, config.transitions, seed)
-        data, state = transitions(world, log, config.encoding), initial_state(algo, spec, seed)
+        data, state = transitions(config, log), initial_state(algo, spec, seed)
         for first in range(0, config.steps, CHUNK):
             length = min(CHUNK, config.steps - first)
             state, _ = jax.block_until_ready(chunks[length](state, data, seed, first))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from odice.errors import OdiceError
+
+SHARED = ("seed", "seeds", "steps", "encoding", "discount", "reward_scale")  # options that every rule shares
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,10 @@ class Options:
     """What the network sees of a cell: raw, unit, symmetric, fourier, one-hot-xy, one-hot."""
     discount: float = 0.99
     """gamma, in [0, 1]."""
-    goal_reward: Annotated[float, tyro.conf.arg(name="goal-reward")] = 10.0
+    goal_reward: float = 10.0
     """Reward of the move that reaches a goal; the paper only says that it is positive."""
+    reward_scale: float = 1.0
+    """Factor of all rewards in training; the printed return is not scaled."""
 
 
 def writable(folder: Path) -> Path:
@@ -141,8 +144,7 @@ def main(argv: list[str]) -> int:
     from odice.report.figures import save
 
     config = ToyConfig(
-        **{name: getattr(options, name) for name in ("rules", "seed", "seeds", "steps", "lam", "eta", "encoding")},
-        discount=options.discount,
+        **{name: getattr(options, name) for name in ("rules", "lam", "eta", *SHARED)},
         world=GridWorld(goal_reward=options.goal_reward),
     )
     out = writable(options.out)
@@ -150,8 +152,7 @@ def main(argv: list[str]) -> int:
     outcomes = train(config, console)
     summary = summarise(outcomes)
     content = {
-        "config": {name: getattr(config, name) for name in ("seed", "seeds", "steps", "encoding", "discount")}
-        | {"transitions": config.transitions, "goal_reward": config.world.goal_reward},
+        "config": {name: getattr(config, name) for name in (*SHARED, "transitions")} | asdict(config.world),
         "settings": {rule: config.settings(rule) for rule in config.rules},
         "runs": [{"rule": outcome.rule, "seed": outcome.seed, **outcome.measures} for outcome in outcomes],
         "summary": summary,

@@ -77,6 +77,7 @@ def test_a_seed_gives_the_same_files_again(tmp_path, capsys):
         (["--encoding", "one-hott"], ["'one-hott'", "Did you mean 'one-hot'?"]),
         (["--discount", "1.5"], ["discount", "1.5"]),
         (["--goal-reward", "nan"], ["goal-reward", "nan"]),
+        (["--reward-scale", "0"], ["reward-scale", "0"]),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, capsys, flags, words):
