@@ -1,0 +1,23 @@
+"""What one executable claim found."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Check(NamedTuple):
+    """One claim, what was measured, and whether the claim stands."""
+
+    source: str
+    claim: str
+    measured: str
+    passed: bool
+    numbers: dict[str, float]
+
+
+def check(source: str, claim: str, measured: str, passed: bool | np.bool, **numbers) -> Check:
+    """`measured` is a format string over `numbers`."""
+    numbers = {name: float(number) for name, number in numbers.items()}
+    return Check(source, claim, measured.format(**numbers), bool(passed), numbers)
