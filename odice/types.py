@@ -31,6 +31,8 @@ class Transitions(NamedTuple):
     action: Float[Array, "n act"] | Int[Array, " n"]
     reward: Float[Array, " n"]
     terminated: Bool[Array, " n"]
+    initial: Int[Array, " episodes"] | None = None
+    """Where in `obs` the episodes start, for algorithms that ask for initial states."""
 
     @property
     def size(self) -> int:
@@ -55,6 +57,8 @@ class Batch(NamedTuple):
     reward: Float[Array, " b"]
     next_obs: Float[Array, "b obs"]
     terminated: Bool[Array, " b"]
+    initial_obs: Float[Array, "b obs"] | None = None
+    """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
 
     @property
     def mask(self) -> Float[Array, " b"]:
@@ -68,3 +72,5 @@ class Algo(NamedTuple):
     init: Callable[[PRNGKeyArray, Spec], Any]
     update: Callable[[Any, Batch, PRNGKeyArray], tuple[Any, Metrics]]
     act: Callable[[Any, Float[Array, "*b obs"]], Array]
+    initial_states: bool = False
+    """Whether `update` reads `Batch.initial_obs`."""

@@ -1,6 +1,7 @@
 """The presets against the published tables."""
 
 import csv
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import odice
 from odice.algos import algorithms
 from odice.presets import PRESETS
+from odice.presets.corl import DATA
+from odice.run.settings import REWARDS
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
 
@@ -47,14 +50,19 @@ def test_against_the_transcribed_table():
         assert code.protocol.eval_episodes == int(row["eval_episodes_code"])
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
-@pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
+EVERY = [(name, algo) for name in sorted(PRESETS) for algo in sorted(import_module(f"odice.presets.{name}").TABLES)]
+
+
+@pytest.mark.parametrize(("name", "algo"), EVERY)
 def test_every_preset_builds_and_names_its_sources(name, algo):
     for data in (None, "hopper-medium-v2", "antmaze-umaze-v2"):
         found = odice.preset(name, algo, data)
         algorithms()[algo].config(**found.values())
         assert all(setting.source for setting in found.settings.values())
         assert found.data == data
+        assert found.protocol.source
+        assert found.protocol.reward in REWARDS
+    assert set(import_module(f"odice.presets.{name}").TABLES[algo].rows) == set(DATA)
 
 
 def test_unknown_data_gets_the_general_values():

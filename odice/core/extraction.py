@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import jax.numpy as jnp
@@ -30,6 +31,11 @@ def residual_weight(
     else:
         weight = divergence.weight(residual)
     return jnp.clip(weight, 0.0, clamp)
+
+
+def advantage_weight(advantage: Float[Array, " b"], temperature: float, clamp: float) -> Float[Array, " b"]:
+    """min(exp(temperature * advantage), clamp): advantage-weighted regression, without overflow on the way."""
+    return jnp.exp(jnp.minimum(temperature * advantage, math.log(clamp)))
 
 
 def weighted_cloning(

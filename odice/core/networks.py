@@ -13,8 +13,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.types import Spec
 
-Init = Literal["torch", "orthogonal"]
-"""`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases."""
+Init = Literal["torch", "orthogonal", "glorot"]
+"""`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases.
+`glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases."""
 
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -24,6 +25,8 @@ def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[A
     if init == "orthogonal":
         weight = jax.nn.initializers.orthogonal(math.sqrt(2))(key, (fan_in, fan_out), jnp.float32)
         return weight, jnp.zeros(fan_out)
+    if init == "glorot":
+        return jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
     bound = 1 / math.sqrt(fan_in)
     key_w, key_b = jax.random.split(key)
     return (
@@ -48,10 +51,14 @@ class MLP(eqx.Module):
         *,
         layer_norm: bool = False,
         init: Init = "torch",
+        last: jax.nn.initializers.Initializer | None = None,
         activation: Callable[[Array], Array] = jax.nn.relu,
     ):
+        """`last` initialises the output layer's weights (its biases are then 0) where `init` is too coarse for it."""
         keys = jax.random.split(key, len(sizes) - 1)
         layers = [_linear(k, i, o, init) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+        if last is not None:
+            layers[-1] = last(keys[-1], tuple(sizes[-2:]), jnp.float32), jnp.zeros(sizes[-1])
         self.weights = [w for w, _ in layers]
         self.biases = [b for _, b in layers]
         hidden = sizes[1:-1] if layer_norm else ()
@@ -121,18 +128,29 @@ class GaussianPolicy(eqx.Module):
     mean: MLP
     log_std: Float[Array, " act"]
     tanh_mean: bool = eqx.field(static=True)
+    log_std_min: float = eqx.field(static=True)
 
-    def __init__(self, key, spec: Spec, hidden: Sequence[int], *, tanh_mean: bool = False, **options):
+    def __init__(
+        self,
+        key,
+        spec: Spec,
+        hidden: Sequence[int],
+        *,
+        tanh_mean: bool = False,
+        log_std_min: float = LOG_STD_MIN,
+        **options,
+    ):
         self.mean = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
         self.log_std = jnp.zeros(spec.action_dim)
         self.tanh_mean = tanh_mean
+        self.log_std_min = log_std_min
 
     def location(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
         mean = self.mean(obs)
         return jnp.tanh(mean) if self.tanh_mean else mean
 
     def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
-        log_std = _along_last(jnp.clip(self.log_std, LOG_STD_MIN, LOG_STD_MAX), action)
+        log_std = _along_last(jnp.clip(self.log_std, self.log_std_min, LOG_STD_MAX), action)
         z = (action - self.location(obs)) * jnp.exp(-log_std)
         return jnp.sum(-0.5 * z * z - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
@@ -163,13 +181,44 @@ class CategoricalPolicy(eqx.Module):
         return Deterministic(self.logits, "argmax")
 
 
-Policy = GaussianPolicy | CategoricalPolicy
+class TanhPolicy(eqx.Module):
+    """One action per state, tanh of an MLP."""
+
+    network: MLP
+
+    def __init__(self, key, spec: Spec, hidden: Sequence[int], **options):
+        self.network = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
+
+    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
+        """Minus the squared distance: the log density, up to a constant, of a Gaussian with variance 1/2 around the action.
+
+        So a deterministic policy is cloned with the same losses as a stochastic one.
+        """
+        return -jnp.sum(jnp.square(self.mode(obs) - action), axis=-1)
+
+    def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
+        return jnp.tanh(self.network(obs))
+
+    def deterministic(self) -> Deterministic:
+        return Deterministic(self.network, "tanh")
+
+
+Policy = GaussianPolicy | CategoricalPolicy | TanhPolicy
 
 
 def policy_network(
-    key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, tanh_mean: bool = False, init: Init = "torch"
+    key: PRNGKeyArray,
+    spec: Spec,
+    hidden: Sequence[int],
+    *,
+    tanh_mean: bool = False,
+    log_std_min: float = LOG_STD_MIN,
+    deterministic: bool = False,
+    init: Init = "torch",
 ) -> Policy:
-    """The policy head the action space asks for."""
+    """The policy head the action space asks for; for continuous actions a Gaussian, unless `deterministic`."""
     if spec.discrete:
         return CategoricalPolicy(key, spec, hidden, init=init)
-    return GaussianPolicy(key, spec, hidden, tanh_mean=tanh_mean, init=init)
+    if deterministic:
+        return TanhPolicy(key, spec, hidden, init=init)
+    return GaussianPolicy(key, spec, hidden, tanh_mean=tanh_mean, log_std_min=log_std_min, init=init)

@@ -15,6 +15,7 @@ from odice.errors import OdiceError, unknown_name
 PRESETS = {
     "paper": "what the text of the paper says",
     "reference": "what the authors' released code does",
+    "corl": "what CORL's single-file implementation does",
 }
 
 
@@ -32,6 +33,8 @@ class Protocol(NamedTuple):
     reward: str = "none"
     """Name of the reward map (`data.preprocess`)."""
     normalise_obs: bool = False
+    clip_actions: float | None = None
+    """Logged actions are clipped to +- this."""
     eval_every: int = 5_000
     eval_episodes: int = 10
     source: str = ""

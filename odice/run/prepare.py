@@ -44,6 +44,9 @@ def prepare(plan: Plan) -> Prepared:
     readers = {"schema": options.schema} if options.schema else {}
     dataset = load(options.data, format=options.format, data_dir=options.data_dir, **readers)
     report = check(dataset, allow=options.allow)
+    fingerprint, share = dataset.fingerprint, getattr(plan.settings, "top_returns", 1.0)
+    if share < 1.0:  # percentage BC: the algorithm declares which episodes it learns from
+        dataset = dataset.by_return(1.0 - share)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
         source: Transitions | Streamed = Streamed(dataset, options.convention, fitted)
@@ -57,7 +60,7 @@ def prepare(plan: Plan) -> Prepared:
         notes.append("no environment is known for these data: training without evaluation (name one with --env)")
     facts = {
         "source": str(dataset.meta.source),
-        "fingerprint": dataset.fingerprint,
+        "fingerprint": fingerprint,
         "steps": dataset.n_steps,
         "episodes": dataset.n_episodes,
         "transitions": source.size,

@@ -48,8 +48,8 @@ class RunOptions:
     """What to learn from: a file (HDF5, NPZ, Parquet, CSV) or folder of them, a Minari id, or a D4RL name."""
     algo: str = "odice"
     """The algorithm (`odice list` names them)."""
-    preset: Literal["paper", "reference"] | None = None
-    """Published settings to start from: `paper` is the text, `reference` the authors' code."""
+    preset: Literal["paper", "reference", "corl"] | None = None
+    """Published settings to start from: `paper` is the text, `reference` the authors' code, `corl` CORL's."""
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
@@ -76,6 +76,8 @@ class RunOptions:
     """How rewards are changed before training: none, return-range, minus-1, zero-to-minus-3 ..."""
     normalise_obs: bool | None = None
     """Train on (s - mean) / std of the data; the policy then does the same when it acts."""
+    clip_actions: float | None = None
+    """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
     convention: Convention = "qlearning"
     """Which steps count: `qlearning` drops time-limit steps as D4RL does, `bootstrap` keeps those whose next state is known."""
     allow: tuple[str, ...] = ()
@@ -129,12 +131,17 @@ class Plan(NamedTuple):
 
     @property
     def preprocess(self) -> Preprocess:
-        return Preprocess(**REWARDS[self.options.reward or "none"], normalize_obs=bool(self.options.normalise_obs))
+        options = self.options
+        return Preprocess(
+            **REWARDS[options.reward or "none"],
+            normalize_obs=bool(options.normalise_obs),
+            clip_actions=options.clip_actions,
+        )
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalise_obs", "convention")
-        options = {name: getattr(self.options, name) for name in (*shared, "diagnostics")}
+        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics")}
         return {**options, "settings": dataclasses.asdict(self.settings)}
 
 

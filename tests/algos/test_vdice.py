@@ -61,7 +61,7 @@ def flatten(tree):
 
 def numpy_update(name, state, batch, eta):
     """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b."""
-    s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch)
+    s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
     m, n = 1 - d, len(r)
     w, c = (
         np.asarray(x, np.float64) for x in (state.value.heads.weights[0][..., 0], state.value.heads.biases[0][:, 0])

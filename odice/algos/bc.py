@@ -1,0 +1,126 @@
+"""Behaviour cloning, on all of the data or on its best episodes.
+
+    pi  minimises  E_D[(pi(s) - a)^2]        a deterministic policy; the mean runs over action dimensions too
+                or E_D[-log pi(a|s)]         a stochastic one, and discrete actions
+
+| name    | data                                                       |
+|---------|------------------------------------------------------------|
+| `bc`    | all episodes                                               |
+| `bc-10` | the tenth of the episodes with the highest return          |
+
+BC is the floor of every comparison: it does not look at rewards, so an algorithm below it has learnt something wrong.
+Percentage BC looks at them once, when it chooses its episodes, and is a surprisingly strong baseline on mixed data.
+
+Differs from CORL, whose BC the published tables use:
+- `bc-10` keeps whole episodes and ranks them by their plain return; CORL cuts the data into chunks of at most 1000 rows, which
+  drift across the borders of episodes, and ranks them by discounted return;
+- for discrete actions the loss is the cross entropy; CORL has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.algos import register
+from odice.core.checks import require, validate
+from odice.core.networks import Init, Policy, TanhPolicy, policy_network
+from odice.core.targets import adam, step
+from odice.types import Algo, Batch, Metrics, Spec
+
+
+@dataclass(frozen=True)
+class BCConfig:
+    """Defaults follow CORL's BC."""
+
+    policy: Literal["deterministic", "gaussian"] = "deterministic"
+    """pi: tanh of a network with squared error (CORL), or a Gaussian with -log pi. Discrete actions have a softmax."""
+    tanh_mean: bool = True
+    """Squash the Gaussian's mean into (-1, 1), as IQL's policy does. A deterministic policy always is."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers (CORL: 256, 256)."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate (CORL: 3e-4)."""
+    policy_weight_decay: float = 0.0
+    """Coupled L2 decay, joined to the gradient before Adam's moments (CORL: none)."""
+    init: Init = "torch"
+    """Initialisation of the network: torch's uniform (CORL), orthogonal with gain sqrt(2), or Glorot's uniform."""
+    batch_size: int = 256
+    """Transitions per update (CORL: 256)."""
+    top_returns: float = 1.0
+    """Share of the episodes, those with the highest return, that are cloned. The run selects them before training."""
+
+    def __post_init__(self):
+        validate(self)
+        require(
+            0 < self.top_returns <= 1,
+            f"top_returns must lie in (0, 1], got {self.top_returns}: it is a share of the episodes.",
+        )
+
+
+@dataclass(frozen=True)
+class PercentBCConfig(BCConfig):
+    """Behaviour cloning of the best episodes."""
+
+    top_returns: float = 0.1
+    """Share of the episodes, those with the highest return, that are cloned (CORL: 0.1)."""
+
+
+class State(NamedTuple):
+    policy: Policy
+    policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def cloning_loss(policy: Policy, batch: Batch) -> Float[Array, ""]:
+    """The squared error per action dimension for a deterministic policy, else -log pi(a|s)."""
+    loss = -jnp.mean(policy.log_prob(batch.obs, batch.action))
+    return loss / batch.action.shape[-1] if isinstance(policy, TanhPolicy) else loss
+
+
+def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
+    """How far the policy's action is from the logged one: root mean square, or the share of wrong choices."""
+    mode = policy.mode(batch.obs)
+    if batch.action.ndim == 1:
+        return jnp.mean((mode != batch.action).astype(jnp.float32))
+    return jnp.sqrt(jnp.mean(jnp.square(mode - batch.action)))
+
+
+@register("bc", BCConfig)
+def bc(cfg: BCConfig, spec: Spec) -> Algo:
+    """BC: behaviour cloning of all the data, the floor of every comparison."""
+    optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
+
+    def init(key, spec: Spec = spec) -> State:
+        policy = policy_network(
+            key,
+            spec,
+            cfg.policy_hidden,
+            tanh_mean=cfg.tanh_mean,
+            deterministic=cfg.policy == "deterministic",
+            init=cfg.init,
+        )
+        return State(policy, optimiser.init(policy), jnp.zeros((), jnp.int32))  # pyright: ignore[reportArgumentType]
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        del key  # nothing here is random
+        loss, gradient = jax.value_and_grad(cloning_loss)(state.policy, batch)
+        policy, policy_opt = step(optimiser, gradient, state.policy_opt, state.policy)
+        metrics = {"policy_loss": loss, "action_error": action_error(state.policy, batch)}
+        return State(policy, policy_opt, state.step + 1), metrics
+
+    def act(state: State, obs):
+        return state.policy.mode(obs)
+
+    return Algo(init, update, act)
+
+
+@register("bc-10", PercentBCConfig)
+def percent_bc(cfg: PercentBCConfig, spec: Spec) -> Algo:
+    """Percentage BC: behaviour cloning of the tenth of the episodes with the highest return."""
+    return bc(cfg, spec)

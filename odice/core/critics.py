@@ -1,0 +1,75 @@
+"""Action values Q(s, a): twin networks for continuous and discrete actions, and what is regressed onto them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from odice.core.networks import MLP
+from odice.types import Spec
+
+Heads = Float[Array, "heads *b"]
+
+
+class Critic(eqx.Module):
+    """Independent Q networks with stacked parameters.
+
+    Continuous actions are inputs beside the observation; of a finite set, every action has its own output.
+    """
+
+    heads: MLP
+    discrete: bool = eqx.field(static=True)
+
+    def __init__(self, key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, heads: int = 2, **options):
+        sizes = (spec.obs_dim if spec.discrete else spec.obs_dim + spec.action_dim, *hidden)
+        sizes = (*sizes, spec.action_dim if spec.discrete else 1)
+        self.heads = jax.vmap(lambda k: MLP(k, sizes, **options))(jax.random.split(key, heads))
+        self.discrete = spec.discrete
+
+    def __call__(self, obs: Float[Array, "*b obs"], action: Float[Array, "*b act"] | Int[Array, "*b"]) -> Heads:
+        """Q_i(s, a), one row per head."""
+        if self.discrete:
+            chosen = jnp.broadcast_to(action[None, ..., None], (self.size, *action.shape, 1))
+            return jnp.take_along_axis(self.every(obs), chosen, axis=-1)[..., 0]
+        both = jnp.concatenate([obs, action], axis=-1)
+        return jax.vmap(lambda head: head(both)[..., 0])(self.heads)
+
+    def every(self, obs: Float[Array, "*b obs"]) -> Float[Array, "heads *b actions"]:
+        """Q_i(s, .) over a finite set of actions."""
+        return jax.vmap(lambda head: head(obs))(self.heads)
+
+    @property
+    def size(self) -> int:
+        return self.heads.biases[0].shape[0]
+
+
+class Joined(eqx.Module):
+    """Critics of different shapes, called as one."""
+
+    parts: tuple[Critic, ...]
+
+    def __call__(self, obs, action) -> Heads:
+        return jnp.concatenate([part(obs, action) for part in self.parts])
+
+    def every(self, obs) -> Float[Array, "heads *b actions"]:
+        return jnp.concatenate([part.every(obs) for part in self.parts])
+
+
+def least(q: Heads) -> Float[Array, "*b"]:
+    """The pessimistic one of the heads: min_i Q_i."""
+    return jnp.min(q, axis=0)
+
+
+def expectile(u: Float[Array, "*n"], tau: float) -> Float[Array, "*n"]:
+    """|tau - 1{u < 0}| u^2, elementwise; its minimiser over a shift of u is the tau-expectile, and tau = 1/2 is half u^2."""
+    return jnp.where(u < 0, 1.0 - tau, tau) * jnp.square(u)
+
+
+def huber(u: Float[Array, "*n"], delta: float) -> Float[Array, "*n"]:
+    """u^2 / 2 for |u| <= delta, and from there on its tangent."""
+    inside = jnp.clip(u, -delta, delta)
+    return inside * (u - 0.5 * inside)
