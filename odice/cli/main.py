@@ -10,6 +10,8 @@ from odice.errors import OdiceError, unknown_name
 COMMANDS = {
     "data": "look a data set over and say what is wrong with it; convert it",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
+    "evaluate": "run episodes of a policy: score, spread, worst episode, noise, video",
+    "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
     "theory": "check the paper's four theorems numerically",

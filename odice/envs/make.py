@@ -33,6 +33,8 @@ ANT_SILENT_FORCES = 84
 # Gymnasium id -> D4RL robot whose reference returns its scores use. Ant-v5 has another reward.
 ROBOTS = {env_id: robot for robot, env_id in LEGACY.items()}
 ROBOTS |= {"Hopper-v5": "hopper", "HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d"}
+# ids of the simulator that D4RL used, which Gymnasium no longer has
+MUJOCO_PY = {f"{env_id[:-1]}{version}": robot for robot, env_id in LEGACY.items() for version in (2, 3)}
 LEGACY_NAMES = [name for name in REFERENCES if name.split("-")[0] in (*LEGACY, "antmaze")]
 
 
@@ -59,24 +61,23 @@ def resolve(name: str) -> Task:
 
     if maze := maze_of(name):
         return Task(name, maze.env_id, reference=(0.0, 1.0), maze=maze.name, note=maze.note)
-    if name in REFERENCES:
-        robot = name.split("-")[0]
-        if robot not in LEGACY:
-            raise OdiceError(
-                f"The D4RL task {name!r} has no counterpart in Gymnasium; evaluate on a Gymnasium id with --env, or train without one."
-            )
-        return Task(
-            name,
-            LEGACY[robot],
-            reference=REFERENCES[name],
-            zeros=ANT_SILENT_FORCES if robot == "ant" else 0,
-            note=f"D4RL's {name} was made with mujoco-py; it is evaluated on {LEGACY[robot]}, the closest that Gymnasium has",
-        )
-    robot = ROBOTS.get(name)
+    if name in ROBOTS:
+        note = f"scores of {name} use the reference returns that D4RL measured on the same robot with mujoco-py"
+        return Task(name, name, reference=_reference(ROBOTS[name]), note=note)
+    robot = name.split("-")[0] if name in REFERENCES else MUJOCO_PY.get(name)
     if robot is None:
         return Task(name, name)
-    note = f"scores of {name} use the reference returns that D4RL measured on the same robot with mujoco-py"
-    return Task(name, name, reference=REFERENCES[f"{robot}-medium-v2"], note=note)
+    if robot not in LEGACY:
+        raise OdiceError(
+            f"The D4RL task {name!r} has no counterpart in Gymnasium; evaluate on a Gymnasium id with --env, or train without one."
+        )
+    note = f"{name} belongs to mujoco-py; it is evaluated on {LEGACY[robot]}, the closest that Gymnasium has"
+    zeros = ANT_SILENT_FORCES if robot == "ant" else 0
+    return Task(name, LEGACY[robot], reference=_reference(robot), zeros=zeros, note=note)
+
+
+def _reference(robot: str) -> tuple[float, float]:
+    return REFERENCES[f"{robot}-medium-v2"]
 
 
 def make(

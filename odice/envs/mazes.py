@@ -84,7 +84,7 @@ def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | Non
             max_episode_steps=max_steps or size.steps[maze.robot],
             render_mode=render_mode,
             disable_env_checker=True,
-            **({"include_cfrc_ext_in_observation": False} if maze.env_id.startswith("AntMaze") else {}),
+            **({"include_cfrc_ext_in_observation": False} if maze.env_id == f"AntMaze_{size.label}-v5" else {}),
         )
     except gymnasium.error.Error as error:
         raise OdiceError(f"Gymnasium cannot make {maze.env_id!r}: {error}") from None

@@ -41,7 +41,8 @@ def _move_mujoco(body: Any, scale: float, rng: np.random.Generator) -> Any:
     qvel = body.data.qvel + scale * rng.standard_normal(body.model.nv)
     mujoco.mj_normalizeQuat(body.model, qpos)  # pyright: ignore[reportAttributeAccessIssue]
     body.set_state(qpos, qvel)
-    return body._get_obs()
+    obs = body._get_obs()
+    return obs[0] if isinstance(obs, tuple) else obs  # the ball of PointMaze adds an info
 
 
 def _through_wrappers(env: Any, obs: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,14 +54,7 @@ class Policy:
 
     def __call__(self, obs: Any) -> np.ndarray:
         """The action for one observation `(obs,)` or for a batch `(..., obs)`, as the environment wants it."""
-        x = np.asarray(obs, np.float32)
-        if x.ndim == 0 or x.shape[-1] != self.obs_dim:
-            raise OdiceError(
-                f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
-            )
-        if self.obs_mean is not None and self.obs_scale is not None:
-            x = (x - self.obs_mean) / self.obs_scale
-        x = self._network(x)
+        x = self.outputs(obs)
         if self.layout.output == "argmax":
             return np.argmax(x, axis=-1)
         x = np.tanh(x) if self.layout.output == "tanh" else np.clip(x, -1.0, 1.0)
@@ -70,7 +63,15 @@ class Policy:
         low, high = self.action_low, self.action_high
         return np.clip(low + (x + 1) * ((high - low) / 2), low, high)
 
-    def _network(self, x: np.ndarray) -> np.ndarray:
+    def outputs(self, obs: Any) -> np.ndarray:
+        """What the network says before it becomes an action: a mean, or a value per choice."""
+        x = np.asarray(obs, np.float32)
+        if x.ndim == 0 or x.shape[-1] != self.obs_dim:
+            raise OdiceError(
+                f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
+            )
+        if self.obs_mean is not None and self.obs_scale is not None:
+            x = (x - self.obs_mean) / self.obs_scale
         tensors, activate = self.tensors, _ACTIVATE[self.layout.activation]
         last = len(self.layout.sizes) - 2
         for i in range(last + 1):
@@ -158,7 +159,7 @@ class Policy:
             "config": _as_dict(config),
             "data": dict(data or {}),
             "preprocess": fitted,
-            "env_id": env_id,
+            "env_id": env_id if policy_file.is_name(env_id) else None,
             "reference": reference,
             "scores": dict(scores or {}),
             "step": step,
@@ -168,6 +169,13 @@ class Policy:
     def with_scores(self, scores: Mapping[str, Any]) -> Policy:
         """The same policy with these scores in its description."""
         return dataclasses.replace(self, about={**self.about, "scores": _plain(dict(scores))})
+
+    def in_double(self) -> Policy:
+        """The same policy in double precision: the yardstick for what single precision loses."""
+        arrays = {key: getattr(self, key) for key in _IN_PREPROCESS}
+        wide = {key: None if array is None else array.astype(np.float64) for key, array in arrays.items()}
+        tensors = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}
+        return dataclasses.replace(self, tensors=tensors, **wide)
 
     def save(self, path: str | Path) -> Path:
         """Write the folder `path`, replacing a policy that is already there. A reader never meets half a policy."""
@@ -202,7 +210,7 @@ class Policy:
             "action_high": policy_file.read_vector(found, "action", "high", layout.sizes[-1], where),
         }
         tensors = policy_file.read_tensors(folder, layout)
-        about = {key: found.get(key) for key in _ABOUT}
+        about = {key: found.get(key) for key in _NOTHING}
         policy = cls(layout, tensors, **vectors, about=about)
         try:
             policy._check()
@@ -219,7 +227,7 @@ class Policy:
             "network": {**self.layout._asdict(), "sizes": list(self.layout.sizes)},
             "observation": {"mean": _numbers(self.obs_mean), "scale": _numbers(self.obs_scale)},
             "action": {"discrete": self.discrete, "low": _numbers(self.action_low), "high": _numbers(self.action_high)},
-            **{key: self.about.get(key) for key in _ABOUT},
+            **{key: self.about.get(key, nothing) for key, nothing in _NOTHING.items()},
         }
 
     def _check(self) -> None:
@@ -249,7 +257,26 @@ class Policy:
             )
 
 
-_ABOUT = ("algorithm", "env_id", "reference", "step", "scores", "data", "preprocess", "config")
+def open_policy(path: str | Path, which: Literal["last", "best"] = "last") -> Policy:
+    """The policy of a run directory, or of a policy's own folder."""
+    path = Path(path)
+    if (path / DESCRIPTION).exists():
+        return Policy.load(path)
+    if (folder := path / "policy" / which).is_dir():
+        return Policy.load(folder)
+    if not path.exists():
+        raise OdiceError(f"{path} does not exist; give a run directory or a policy's folder.")
+    seeds = sorted(inner.name for inner in path.iterdir() if (inner / "policy").is_dir()) if path.is_dir() else []
+    if seeds:
+        raise OdiceError(f"{path} holds {len(seeds)} runs; name one of them, for example {path / seeds[0]}.")
+    if (path / "policy").is_dir():
+        there = sorted(inner.name for inner in (path / "policy").iterdir() if (inner / DESCRIPTION).exists())
+        raise OdiceError(f"{path} has no {which!r} policy; it has {', '.join(there) or 'none yet'}.")
+    raise OdiceError(f"{path} is neither a run directory nor a policy's folder (no policy/, no {DESCRIPTION}).")
+
+
+_NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
+_NOTHING |= {key: {} for key in ("scores", "data", "preprocess", "config")}
 
 
 def _as_dict(config: Any) -> dict[str, Any]:

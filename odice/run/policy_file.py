@@ -71,8 +71,9 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def is_name(value: Any) -> bool:
-    """Algorithms and environments are named without colons, spaces or dots in a row: never an import path."""
-    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_]+([./-][A-Za-z0-9_]+)*", value[:200]) is not None
+    """A plain name of an algorithm or environment. `module:Env-v0` is one too, but `envs.make` does not import it."""
+    pattern = r"([A-Za-z0-9_.]+:)?[A-Za-z0-9_]+([./-][A-Za-z0-9_]+)*"
+    return isinstance(value, str) and len(value) <= 200 and re.fullmatch(pattern, value) is not None
 
 
 def read_layout(description: dict[str, Any], path: Path) -> Layout:

@@ -70,8 +70,8 @@ class Rollout:
 
 def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Clock, pool: Pool) -> None:
     """Run at most `LANES` episodes to their end, as many at a time as there are environments."""
-    batch = np.zeros((LANES, *envs[0].observation_space.shape), np.float32)  # pyright: ignore
-    convert = _converter(envs[0].action_space, episodes[0].name)
+    batch = lanes(envs[0])
+    convert = converter(envs[0].action_space, episodes[0].name)
     waiting, free = list(enumerate(episodes)), list(envs)
     running: list[tuple[int, Rollout]] = []
     while waiting or running:
@@ -88,7 +88,12 @@ def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Cl
         clock.check()
 
 
-def _converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], list[Any]]:
+def lanes(env: gymnasium.Env) -> np.ndarray:
+    """A batch of observations, of the one size that the policy sees."""
+    return np.zeros((LANES, *(env.observation_space.shape or ())), np.float32)
+
+
+def converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], list[Any]]:
     """From what the policy gave for all lanes to what `step` takes for the running ones; refuses what it cannot take."""
     from gymnasium import spaces
 

@@ -1,0 +1,119 @@
+"""`odice evaluate`: what a policy earns in its environment, and how it bears noise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from odice.errors import OdiceError
+from odice.files import complete_file
+
+if TYPE_CHECKING:
+    from odice.run.evaluate import Evaluation
+
+
+@dataclass(frozen=True)
+class Args:
+    """Run episodes of a policy: mean, spread, worst episode, normalised score; under noise if asked."""
+
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
+    """A run directory, or a policy's own folder."""
+    which: Literal["last", "best"] = "last"
+    """Of a run: its last policy, or the one of its best evaluation (chosen with the environment's help)."""
+    env: str | None = None
+    """Environment; by default the one in the policy's description."""
+    episodes: int = 10
+    """Episodes per row of the table."""
+    seed: int = 0
+    """Seed that the episodes' seeds are drawn from."""
+    noise: tuple[float, ...] = (0.0,)
+    """Standard deviations of Gaussian noise on the observations; one row each."""
+    start_noise: tuple[float, ...] = (0.0,)
+    """The same on the state in which an episode starts; with several of both, every pair."""
+    reference: tuple[float, float] | None = None
+    """Returns that count as 0 and 100; by default the data's or the task's own."""
+    max_steps: int | None = None
+    """Cut episodes here instead of at the environment's own time limit."""
+    max_seconds: float = 600.0
+    """Give up on a row of the table after this time."""
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Film the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write everything, each episode included, to this file."""
+
+
+def run(args: Args) -> int:
+    from rich.console import Console
+
+    from odice.run.evaluate import Evaluator
+    from odice.run.policy import open_policy
+
+    policy = open_policy(args.policy, args.which)
+    env_id = args.env or policy.env_id
+    if env_id is None:
+        raise OdiceError(f"{args.policy} does not say which environment it is for; name one with --env.")
+    if not args.noise or not args.start_noise:
+        raise OdiceError("--noise and --start-noise need at least one number.")
+    typed = args.env is not None
+    reference = args.reference or (None if typed and args.env != policy.env_id else policy.reference)
+    console = Console()
+    found: list[Evaluation] = []
+    with Evaluator(env_id, reference=reference, max_steps=args.max_steps, allow_import=typed) as evaluator:
+        evaluator.check(policy.obs_dim, policy.action_dim, policy.discrete)
+        if evaluator.task.note:
+            console.print(f"note: {evaluator.task.note}", style="dim", markup=False)
+        for start_noise in args.start_noise:
+            for noise in args.noise:
+                options = {"episodes": args.episodes, "seed": args.seed, "max_seconds": args.max_seconds}
+                found.append(evaluator(policy, noise=noise, start_noise=start_noise, **options))
+    _print(console, args, found)
+    if args.json is not None:
+        _write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed}, found)
+    if args.video is not None:
+        from odice.run.video import record
+
+        options = {"noise": args.noise[0], "start_noise": args.start_noise[0], "max_steps": args.max_steps}
+        frames = record(policy, env_id, args.video, seed=args.seed, allow_import=typed, **options)
+        console.print(f"{args.video}: {frames} frames", markup=False)
+    return 0
+
+
+def _print(console, args: Args, found: list[Evaluation]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = f"{args.policy} ({args.which}) in {found[0].env_id}, {args.episodes} episodes"
+    table = Table(title=escape(title), title_justify="left")
+    scored = found[0].score is not None
+    heads = ["noise", "start\nnoise", *(["score"] if scored else []), "return", "worst", "worst\n- mean", "length"]
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in found:
+        difference = row.percent_difference
+        table.add_row(
+            f"{row.noise:g}",
+            f"{row.start_noise:g}",
+            *([f"{row.score:.1f} ± {row.score_std:.1f}"] if scored else []),
+            f"{row.mean:.1f} ± {row.std:.1f}",
+            f"{row.worst:.1f}",
+            "-" if difference is None else f"{difference:.1f} %",
+            f"{row.lengths.mean():.0f}",
+        )
+    console.print(table)
+
+
+def _write(path: Path, told: dict[str, object], found: list[Evaluation]) -> None:
+    content = {**told, "evaluations": [evaluation.to_dict() for evaluation in found]}
+    try:
+        with complete_file(path) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
+    except OSError as error:
+        raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def main(argv: list[str]) -> int:
+    return run(tyro.cli(Args, prog="odice evaluate", args=argv))

@@ -1,0 +1,38 @@
+"""`odice export`: a policy for machines that know nothing of odice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Args:
+    """Write a policy as one ONNX graph, from raw observations to actions, checked against the policy first."""
+
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
+    """A run directory, or a policy's own folder."""
+    onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    """The file to write."""
+    which: Literal["last", "best"] = "last"
+    """Of a run: its last policy, or the one of its best evaluation."""
+
+
+def run(args: Args) -> int:
+    from odice.run.export import CHECKED, export_onnx
+    from odice.run.policy import open_policy
+
+    policy = open_policy(args.policy, args.which)
+    difference = export_onnx(policy, args.onnx).difference
+    size = args.onnx.stat().st_size
+    print(
+        f"{args.onnx}: {size:,} bytes; differs from the policy by at most {difference:.1e} on {CHECKED:,} observations"
+    )
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    return run(tyro.cli(Args, prog="odice export", args=argv))
