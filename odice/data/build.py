@@ -33,7 +33,10 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
             f"The {name} of shape {shape} need {need / 1e9:,.0f} GB but this machine has {have / 1e9:,.0f} GB of "
             "memory; stream the data from disk, or check that the file is not damaged."
         )
-    return np.empty(shape, dtype)
+    # 64-byte alignment lets JAX use the array on a CPU as it is, where it would otherwise make a second copy.
+    raw = np.empty(need + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + need].view(dtype).reshape(shape)
 
 
 def from_steps(

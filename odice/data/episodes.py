@@ -107,6 +107,9 @@ class Dataset:
         )
         if not fits:
             raise ValueError("the arrays of a Dataset do not fit together; use odice.data.build to make one")
+        for array in vars(self).values():
+            if isinstance(array, np.ndarray):  # a device may use them in place, so nobody may change them
+                array.flags.writeable = False
 
     # --- sizes -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import inspect
 import json
 import mmap
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def read(source: str | Path) -> Dataset:
 
 def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path) -> Dataset:
     """Write one data set, or several one after the other (shards), of which only one is in memory at a time."""
-    with complete_folder(_new(folder)) as temporary:
-        files = {name: _Growing(temporary / f"{name}.npy") for name in LARGE}
+    with complete_folder(_new(folder)) as temporary, ExitStack() as stack:
+        files = {name: stack.enter_context(_Growing(temporary / f"{name}.npy")) for name in LARGE}
         small: dict[str, list[np.ndarray]] = {name: [] for name in SMALL}
         samples = []
         for part in [parts] if isinstance(parts, Dataset) else parts:
@@ -60,7 +61,7 @@ def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path) -> Datas
             for name, values in small.items():
                 values.append(getattr(part, name))
         for file in files.values():
-            file.close()
+            file.finish()
         meta = samples[0].meta if len(samples) == 1 else merge_meta(samples)
         _finish(temporary, {name: np.concatenate(values) for name, values in small.items()}, meta)
     return read(folder)
@@ -155,9 +156,15 @@ class _Growing:
             self._file.write(np.ascontiguousarray(array[block]).data)
         self._rows += len(array)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self._file.seek(0)
         self._header()
+        self._file.flush()
+
+    def __enter__(self) -> _Growing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _header(self) -> None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from odice.types import Algo, Metrics, Spec, Transitions
+from odice.types import Algo, Batch, Metrics, Spec, Transitions
 
 
 def seed_keys(seed: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -38,6 +38,27 @@ def initial_state(algo: Algo, spec: Spec, seed: int | Int[Array, ""]) -> Any:
     return algo.init(seed_keys(seed)[0], spec)
 
 
+def sample_batches(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int) -> Int[Array, "k b"]:
+    """The rows of the batches of these steps."""
+    return jax.vmap(lambda step: sample_rows(step_keys(loop_key, step)[0], batch_size, size))(steps)
+
+
+def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):
+    """Updates on batches that lie ready, one for each step: the same compiled body wherever they come from."""
+
+    def one(state, item):
+        step, batch = item
+        return algo.update(state, batch, step_keys(loop_key, step)[1])
+
+    return jax.lax.scan(one, state, (steps, batches))
+
+
+def block_length(length: int, most: int = 64) -> int:
+    """In how many updates at a time a chunk gathers its batches: the largest fitting divisor, so that memory stays small."""
+    fitting = [size for size in range(most // 4, most + 1) if length % size == 0]
+    return fitting[-1] if fitting else length
+
+
 Chunk = Callable[[Any, Transitions, Any, Any], tuple[Any, Metrics]]
 
 
@@ -45,20 +66,20 @@ def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False)
     """`chunk(state, transitions, seed, first_step) -> (state, metrics)`: `length` updates, metrics averaged over them.
 
     The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
-    all seeds advance in one `vmap`.
+    all seeds advance in one `vmap`. Batches are gathered before the updates that use them, not inside: a compiler may
+    fuse a gather into the arithmetic and change its last bits, and then training from disk would differ.
     """
 
     def chunk(state, transitions: Transitions, seed, first_step):
         _, loop_key = seed_keys(seed)
 
-        def one(state, step):
-            rows_key, update_key = step_keys(loop_key, step)
-            batch = transitions.batch(sample_rows(rows_key, batch_size, transitions.size))
-            return algo.update(state, batch, update_key)
+        def block(state, steps):
+            batches = transitions.batch(sample_batches(loop_key, steps, batch_size, transitions.size))
+            return run_updates(algo, loop_key, state, steps, batches)
 
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
-        state, metrics = jax.lax.scan(one, state, steps)
-        return state, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
+        state, metrics = jax.lax.scan(block, state, steps.reshape(-1, block_length(length)))
+        return state, jax.tree.map(jnp.mean, metrics)
 
     mapped = jax.vmap(chunk, in_axes=(0, None, 0, None)) if seeds else chunk
     return jax.jit(mapped, donate_argnums=0)

@@ -1,0 +1,126 @@
+import json
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import odice
+from odice.data.build import from_steps
+from odice.data.episodes import Meta, concatenate
+from odice.data.preprocess import Fitted
+from odice.data.stream import Streamed, make_store, write_store
+from odice.data.transitions import to_transitions
+from odice.errors import OdiceError
+from tests.data.strategies import datasets
+
+
+def make(seed=0, n=50):
+    rng = np.random.default_rng(seed)
+    flags = {"terminated": np.arange(n) % 7 == 6, "truncated": (np.arange(n) % 10 == 9) | (np.arange(n) == n - 1)}
+    return from_steps(rng.normal(size=(n, 3)), rng.normal(size=(n, 2)), rng.normal(size=n), **flags)
+
+
+def same(one, two):
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+
+
+@given(data=datasets(), convention=st.sampled_from(["qlearning", "bootstrap"]), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_gathered_rows_are_the_rows_of_the_transitions(tmp_path_factory, data, convention, seed):
+    try:
+        in_memory = to_transitions(data, convention)
+    except OdiceError:
+        return
+    store = write_store(data, tmp_path_factory.mktemp("store") / "s")
+    streamed = Streamed(store, convention)
+    assert streamed.size == in_memory.size
+    rows = np.random.default_rng(seed).integers(0, streamed.size, (3, 5), dtype=np.int32)
+    for name in ("obs", "action", "reward", "next_obs", "terminated"):
+        found, expected = getattr(streamed.gather(rows), name), getattr(in_memory.batch(rows), name)
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+        assert found.shape[:2] == (3, 5)
+
+
+def test_gathering_in_pieces_does_not_change_the_result(tmp_path, monkeypatch):
+    store = write_store(make(), tmp_path / "s")
+    rows = np.random.default_rng(1).integers(0, Streamed(store).size, 100)
+    whole = Streamed(store).gather(rows)
+    monkeypatch.setattr("odice.data.stream.PIECE", 7)
+    assert same(Streamed(store).gather(rows), whole)
+
+
+def test_fitted_numbers_are_applied_as_rows_are_gathered(tmp_path):
+    data = make()
+    fitted = Fitted(2.0, 1.0, (), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (-2.0, -2.0), (2.0, 2.0), 0.5)
+    streamed = Streamed(write_store(data, tmp_path / "s"), fitted=fitted)
+    rows = np.arange(streamed.size)
+    expected = to_transitions(fitted.apply(data)).batch(rows)
+    assert same(streamed.gather(rows), expected)
+
+
+def test_shards_are_written_one_after_the_other(tmp_path):
+    parts = [make(seed) for seed in range(3)]
+    store = write_store(iter(parts), tmp_path / "s")
+    assert store.fingerprint == concatenate(parts).fingerprint
+    assert isinstance(store.observations, np.memmap)
+    with pytest.raises(OdiceError, match="Shards differ"):
+        write_store([parts[0], from_steps(np.zeros((1, 9)), np.zeros((1, 2)), [0.0], terminated=[1])], tmp_path / "t")
+    with pytest.raises(OdiceError, match="0 shards"):
+        write_store([], tmp_path / "t")
+    assert [item.name for item in tmp_path.iterdir()] == ["s"]
+
+
+def test_any_source_becomes_a_store(tmp_path):
+    data = make()
+    data.save(tmp_path / "a.hdf5")
+    data.save(tmp_path / "a.parquet")
+    arrays = {"obs": np.zeros((2, 1)), "actions": np.zeros((2, 1)), "rewards": np.zeros(2), "terminals": [0, 1]}
+    for number, source in enumerate((data, tmp_path / "a.hdf5", tmp_path / "a.parquet", list(data))):
+        assert make_store(source, tmp_path / f"s{number}").fingerprint == data.fingerprint
+    assert make_store(arrays, tmp_path / "d").n_steps == 2
+    with pytest.raises(OdiceError, match="exists already"):
+        make_store(data, tmp_path / "d")
+
+
+def test_a_folder_of_shards_is_written_shard_by_shard(tmp_path):
+    (tmp_path / "shards").mkdir()
+    for i in range(3):
+        make(i).save(tmp_path / "shards" / f"{i}.hdf5")
+    store = make_store(tmp_path / "shards", tmp_path / "s")
+    assert store.fingerprint == odice.load(tmp_path / "shards").fingerprint
+
+
+def test_metadata_are_kept(tmp_path):
+    data = make()
+    meta = Meta("x", "Hopper-v5", (-1.0, -1.0), (1.0, 1.0), ref_min=0.0, ref_max=2.0)
+    data = type(data)(
+        data.observations,
+        data.actions,
+        data.rewards,
+        data.lengths,
+        data.terminated,
+        data.truncated,
+        data.final_known,
+        meta,
+    )
+    assert write_store(data, tmp_path / "s").meta == meta
+
+
+@pytest.mark.parametrize("damage", ["header", "format", "missing", "short"])
+def test_a_damaged_store_is_refused(tmp_path, damage):
+    write_store(make(), tmp_path / "s")
+    folder = tmp_path / "s"
+    if damage == "header":
+        (folder / "store.json").write_text("{")
+    elif damage == "format":
+        (folder / "store.json").write_text(json.dumps({"format": "other", "meta": {}}))
+    elif damage == "missing":
+        (folder / "rewards.npy").unlink()
+    else:
+        raw = (folder / "observations.npy").read_bytes()
+        (folder / "observations.npy").write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(OdiceError, match="not a complete store"):
+        odice.load(folder)
