@@ -96,7 +96,7 @@ def theorem_2(family: Family) -> Check:
     return check(
         "Theorem 2",
         f"the loss falls for eta above the bound, rises below it, and falls for any eta > 0 if k >= 1 ({family.name})",
-        "falls in {falls:.1%} of {pairs:.0f} pairs above, rises in {rises:.1%} of {tight:.0f} pairs 5% below; "
+        "falls in {falls:.1%} of {pairs:.0f} pairs above, rises in {rises:.1%} of {tight:.0f} pairs just below; "
         "k >= 1, eta = 0.001: falls in {small:.1%} of {large_k:.0f}",
         passed,
         falls=np.mean(above[wide] < 0),
