@@ -86,7 +86,8 @@ def _print(console, args: Args, found: list[Evaluation]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"{args.policy} ({args.which}) in {found[0].env_id}, {args.episodes} episodes"
+    of_run = f" ({args.which} policy)" if (args.policy / "policy").is_dir() else ""
+    title = f"{args.policy}{of_run} in {found[0].env_id}, {args.episodes} episodes"
     table = Table(title=escape(title), title_justify="left")
     scored = found[0].score is not None
     heads = ["noise", "start\nnoise", *(["score"] if scored else []), "return", "worst", "worst\n- mean", "length"]

@@ -7,11 +7,6 @@ final name only when they are complete.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +15,7 @@ import numpy as np
 from odice.data.episodes import Dataset, Episode
 from odice.data.load import MINARI_ID
 from odice.errors import OdiceError, unknown_name
+from odice.files import complete_file, complete_folder
 
 
 def save(dataset: Dataset, path: str | Path, format: str | None = None) -> Path:
@@ -147,31 +143,3 @@ def _minari_arrays(one: Episode) -> dict[str, Any]:
         "truncations": flags[1],
         "infos": {},
     }
-
-
-@contextmanager
-def complete_file(path: str | Path) -> Iterator[Path]:
-    """A temporary name in the same folder that becomes `path` if all goes well, and disappears otherwise."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    try:
-        yield Path(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def complete_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder, which must not exist yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
