@@ -127,7 +127,8 @@ def from_episodes(
     first = _checked(episodes, 0, meta)
     width, act = _width(first["observations"]), first["actions"]
     packed = allocate("observations", (len(ids) + len(ends), width), np.float32)
-    acts = np.empty((len(ids), *act.shape[1:]), act.dtype if act.dtype.kind in "iub" else np.float32)
+    choices = _is_discrete(act, discrete, meta)
+    acts = np.empty(len(ids), act.dtype) if choices else allocate("actions", (len(ids), _width(act)), np.float32)
     rewards = allocate("rewards", (len(ids),), np.float32)
     step = piece = 0
     for e in range(len(episodes)):
@@ -135,7 +136,7 @@ def from_episodes(
         steps = len(one["rewards"])
         obs = _float32(one["observations"][:]).reshape(-1, width)
         rewards[step : step + steps] = _float32(one["rewards"][:]).reshape(-1)
-        acts[step : step + steps] = one["actions"][:]
+        acts[step : step + steps] = np.reshape(one["actions"][:], (steps, *acts.shape[1:]))
         for end in ends[piece : np.searchsorted(ends, step + steps)]:
             start = ends[piece - 1] + 1 if piece else 0
             own = obs[start - step : end - step + 2]
@@ -144,7 +145,9 @@ def from_episodes(
                 packed[end + piece + 1] = packed[end + piece]
             piece += 1
         step += steps
-    acts, n_actions = _actions(acts, discrete, meta, allocate)
+    n_actions = None
+    if choices:
+        acts, n_actions = _actions(acts, True, meta, allocate)
     meta = replace(meta, n_actions=n_actions, evidence={**meta.evidence, **evidence})
     return Dataset(packed, acts, rewards, np.diff(ends, prepend=-1), *ended, known[ends], meta)
 
@@ -224,15 +227,11 @@ def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.n
 
 def _actions(source: Any, discrete: bool | None, meta: Meta, allocate: Allocate) -> tuple[np.ndarray, int | None]:
     n, width, kind = len(source), _width(source), source.dtype.kind
-    if discrete is None:
-        discrete = meta.n_actions is not None or (kind in "iub" and width == 1)
-    if not discrete:
+    if not _is_discrete(source, discrete, meta):
         out = allocate("actions", (n, width), np.float32)
         for block in blocks(n, 4 * width):
             out[block] = _float32(source[block]).reshape(-1, width)
         return out, None
-    if width != 1:
-        raise OdiceError(f"{meta.source}: discrete actions of shape {source.shape}; there must be one number per step.")
     out = allocate("actions", (n,), np.int32)
     least, most = 0, -1
     for block in blocks(n, 8):
@@ -250,6 +249,14 @@ def _actions(source: Any, discrete: bool | None, meta: Meta, allocate: Allocate)
             )
         out[block] = values
     return out, most + 1 if meta.n_actions is None else meta.n_actions
+
+
+def _is_discrete(source: Any, discrete: bool | None, meta: Meta) -> bool:
+    if discrete is None:
+        discrete = meta.n_actions is not None or (source.dtype.kind in "iub" and _width(source) == 1)
+    if discrete and _width(source) != 1:
+        raise OdiceError(f"{meta.source}: discrete actions of shape {source.shape}; there must be one number per step.")
+    return discrete
 
 
 def _sliceable(name: str, value: Any, where: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -37,18 +37,26 @@ SMALL = ("lengths", "terminated", "truncated", "final_known")
 def read(source: str | Path) -> Dataset:
     """Open a store: a Dataset whose large arrays are memory-mapped, read-only."""
     folder = Path(source)
+    meta = Meta.from_dict(_header(folder)["meta"])
     try:
-        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-        if header["format"] != "odice-store-1":
-            raise ValueError(f"format {header['format']!r}")
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in LARGE}
         arrays |= {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in SMALL}
-        return Dataset(**arrays, meta=Meta.from_dict(header["meta"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Dataset(**arrays, meta=meta)
+    except (OSError, ValueError, TypeError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
 
 
-def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path) -> Dataset:
+def _header(folder: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+        if header["format"] != "odice-store-1" or not isinstance(header["meta"], dict):
+            raise ValueError(f"format {header['format']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
+    return header
+
+
+def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path, *, made_from: Any = None) -> Dataset:
     """Write one data set, or several one after the other (shards), of which only one is in memory at a time."""
     with complete_folder(_new(folder)) as temporary, ExitStack() as stack:
         files = {name: stack.enter_context(_Growing(temporary / f"{name}.npy")) for name in LARGE}
@@ -63,7 +71,7 @@ def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path) -> Datas
         for file in files.values():
             file.finish()
         meta = samples[0].meta if len(samples) == 1 else merge_meta(samples)
-        _finish(temporary, {name: np.concatenate(values) for name, values in small.items()}, meta)
+        _finish(temporary, {name: np.concatenate(values) for name, values in small.items()}, meta, made_from)
     return read(folder)
 
 
@@ -72,16 +80,53 @@ def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, *
     if isinstance(source, Dataset):
         return write_store(source, folder)
     found = find(source, format=format, data_dir=data_dir)
+    made_from = _identity(found.items, options)
     if len(found.items) > 1 or "allocate" not in inspect.signature(reader_of(found.format)).parameters:
-        return write_store((read_item(found, item, **options) for item in found.items), folder)
+        return write_store((read_item(found, item, **options) for item in found.items), folder, made_from=made_from)
     with complete_folder(_new(folder)) as temporary:
 
         def allocate(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
             return np.lib.format.open_memmap(temporary / f"{name}.npy", "w+", np.dtype(dtype), shape)
 
         dataset = read_item(found, found.items[0], allocate=allocate, **options)
-        _finish(temporary, {name: getattr(dataset, name) for name in SMALL}, dataset.meta)
+        _finish(temporary, {name: getattr(dataset, name) for name in SMALL}, dataset.meta, made_from)
     return read(folder)
+
+
+def stored(source: Any, folder: str | Path | None = None, *, format=None, data_dir=None, **options: Any) -> Dataset:
+    """The data set as a store: opened if there is one already, else made first. What `--stream` does.
+
+    The store lies in `folder`, by default beside the file (`log.parquet` -> `log.parquet.store`). It is used again as
+    long as it was made from that file, with the same size, time and options.
+    """
+    if isinstance(source, str | Path) and (Path(source) / HEADER).exists():
+        return read(source)
+    found = find(source, format=format, data_dir=data_dir)
+    if folder is None:
+        if not isinstance(found.items[0], Path):
+            raise OdiceError(f"To stream {str(source)[:80]}, which is not a file, name a folder for its copy on disk.")
+        path = found.items[0] if len(found.items) == 1 else found.items[0].parent
+        folder = path.with_name(path.name + ".store")
+    if not Path(folder).exists():
+        return make_store(source, folder, format=format, data_dir=data_dir, **options)
+    made_from = _header(Path(folder)).get("made_from")
+    if made_from is None or made_from != _identity(found.items, options):
+        raise OdiceError(f"{folder}: holds the copy of another or an older source; delete it or name another folder.")
+    return read(folder)
+
+
+def _identity(items: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What a store was made from, if that can be compared: files with size and time, or a name; and the options."""
+    if not all(isinstance(item, str | Path) for item in items):
+        return None
+    files = [
+        file
+        for item in items
+        if isinstance(item, Path)
+        for file in (sorted(item.rglob("*")) if item.is_dir() else [item])
+    ]
+    facts = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    return {"items": [str(item) for item in items], "files": facts, "options": {k: repr(v) for k, v in options.items()}}
 
 
 class Streamed:
@@ -181,9 +226,9 @@ def _new(folder: str | Path) -> Path:
     return folder
 
 
-def _finish(folder: Path, small: dict[str, np.ndarray], meta: Meta) -> None:
+def _finish(folder: Path, small: dict[str, np.ndarray], meta: Meta, made_from: Any) -> None:
     """What makes the folder a store: the small arrays and, last, the header."""
     for name, value in small.items():
         np.save(folder / f"{name}.npy", value, allow_pickle=False)
-    header = {"format": "odice-store-1", "meta": meta.to_dict()}
+    header = {"format": "odice-store-1", "meta": meta.to_dict(), "made_from": made_from}
     (folder / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")

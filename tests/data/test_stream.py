@@ -10,7 +10,7 @@ import odice
 from odice.data.build import from_steps
 from odice.data.episodes import Meta, concatenate
 from odice.data.preprocess import Fitted
-from odice.data.stream import Streamed, make_store, write_store
+from odice.data.stream import Streamed, make_store, stored, write_store
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
@@ -124,3 +124,27 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
         (folder / "observations.npy").write_bytes(raw[: len(raw) // 2])
     with pytest.raises(OdiceError, match="not a complete store"):
         odice.load(folder)
+
+
+def test_a_file_is_copied_once_and_again_when_it_changes(tmp_path):
+    path = tmp_path / "a.hdf5"
+    make(0).save(path)
+    first = stored(path)
+    assert first.fingerprint == make(0).fingerprint
+    header = tmp_path / "a.hdf5.store" / "store.json"
+    before = header.stat().st_mtime_ns
+    assert stored(str(path)).fingerprint == first.fingerprint
+    assert header.stat().st_mtime_ns == before
+    assert stored(tmp_path / "a.hdf5.store").fingerprint == first.fingerprint
+    make(1).save(path)
+    with pytest.raises(OdiceError, match="another or an older source"):
+        stored(path)
+    assert stored(path, tmp_path / "new").fingerprint == make(1).fingerprint
+    with pytest.raises(OdiceError, match="another or an older source"):
+        stored(path, tmp_path / "new", n_actions=3)
+
+
+def test_what_is_not_a_file_needs_a_folder(tmp_path):
+    with pytest.raises(OdiceError, match="name a folder"):
+        stored(list(make()))
+    assert stored(list(make()), tmp_path / "s").fingerprint == make().fingerprint
