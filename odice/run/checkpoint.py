@@ -53,10 +53,10 @@ class Checkpoints:
 
         logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax has to say, our errors say in words
         self._ocp, self._keep, self._folder = ocp, keep, folder.absolute()
-        options = ocp.CheckpointManagerOptions(
-            create=True, cleanup_tmp_directories=True, enable_async_checkpointing=False, max_to_keep=None
-        )
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, max_to_keep=None)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._remove_unfinished()
             self._manager = ocp.CheckpointManager(self._folder, options=options)
         except OSError as error:
             raise OdiceError(f"{folder}: cannot keep checkpoints there ({error.strerror}).") from None
@@ -76,6 +76,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
         except Exception as error:  # orbax and tensorstore raise what they like when a disk is full
             self._remove_unfinished()
+            self._manager.reload()
             kept = f"the one at step {self.steps[-1]} is intact" if self.steps else "there is none before it"
             raise OdiceError(
                 f"{self._folder}: the checkpoint at step {step} could not be written ({_reason(error)}); {kept}. Free "
@@ -118,6 +119,8 @@ class Checkpoints:
         arrays = jax.tree.map(np.asarray, found["state"])
         if digest(arrays) != facts.pop("sha256"):
             raise ValueError("its arrays do not have the checksum they were saved with")
+        if jax.tree.map(np.shape, arrays) != jax.tree.map(np.shape, target):
+            raise ValueError("its arrays do not have the shapes of this configuration")
         return Restored(step, arrays, facts)
 
     def forget_after(self, step: int) -> None:
@@ -144,10 +147,10 @@ class Checkpoints:
         self._manager.reload()
 
     def _remove_unfinished(self) -> None:
+        """A checkpoint that is complete is named by its step; a save that was killed left another name."""
         for item in self._folder.iterdir():
             if item.is_dir() and not item.name.isdigit():
                 shutil.rmtree(item, ignore_errors=True)
-        self._manager.reload()
 
 
 def _reason(error: Exception) -> str:

@@ -229,9 +229,11 @@ class Loop:
 
     def _start(self) -> tuple[int, Any]:
         """The state to go on from: every lane's newest checkpoint that all of them have, or the beginning."""
-        first = jax.vmap if self._together else lambda function: function
-        initial = first(lambda seed: initial_state(self._algo, self._prepared.spec, seed))
-        like = jax.eval_shape(lambda: initial_state(self._algo, self._prepared.spec, 0))
+
+        def initial(seed: Any) -> Any:
+            return initial_state(self._algo, self._prepared.spec, seed)
+
+        like = jax.eval_shape(initial, 0)
         found, at_most = [lane.restore(like) for lane in self._lanes], None
         while len({one.step if one else 0 for one in found}) > 1:
             at_most = min(one.step if one else 0 for one in found)
@@ -240,7 +242,7 @@ class Loop:
             lane.begin(one)
         self._saved = found[0].step if found[0] else 0
         if found[0] is None:
-            return 0, initial(self._seed)
+            return 0, jax.jit(jax.vmap(initial) if self._together else initial)(self._seed)
         self._display.note(f"continuing {self._lanes[0].directory.path} from step {self._saved:,}")
         states = [one.arrays["state"] for one in found if one]
         state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._together else states[0]
