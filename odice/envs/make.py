@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +43,6 @@ class Task:
 
     name: str
     env_id: str
-    options: Mapping[str, Any] = field(default_factory=dict)
     reference: tuple[float, float] | None = None
     """Returns that count as 0 and 100."""
     maze: str | None = None
@@ -102,20 +100,15 @@ def make(
 
             return make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
         _quiet_mujoco()
+        drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one
         try:
-            env = gymnasium.make(
-                task.env_id,
-                max_episode_steps=max_steps,
-                render_mode=render_mode,
-                disable_env_checker=True,
-                **task.options,
-            )
+            env = gymnasium.make(task.env_id, max_episode_steps=max_steps, disable_env_checker=True, **drawn)
         except gymnasium.error.DependencyNotInstalled as error:
             raise OdiceError(f"{task.env_id} needs a package that is not installed: {error}") from None
         except gymnasium.error.UnregisteredEnv as error:
             raise _not_found(name, error) from None
-        except (gymnasium.error.Error, ImportError) as error:
-            raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {error}") from None
+        except Exception as error:  # Gymnasium's own errors, and whatever an environment's constructor raises
+            raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {type(error).__name__}: {error}") from error
     return adapt(env, task)
 
 
