@@ -22,9 +22,9 @@ MAX_WIDTH = 400  # beyond this (images, one-hot codes) a linear model per column
 
 @dataclass(frozen=True)
 class _Steps:
-    """One-step changes as a linear model sees them, in units of each column's standard deviation."""
+    """One-step changes as a linear model sees them, in units of a quarter of each column's usual range."""
 
-    mean: np.ndarray
+    middle: np.ndarray
     scale: np.ndarray
     weights: np.ndarray
     low: np.ndarray
@@ -116,9 +116,10 @@ def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _Steps:
     """Fit the one-step model on a sample, three times, each time without the rows that fit worst."""
     obs, features, after = take(scan.dataset, rows)
     columns = scan.observation
-    scale = np.where(columns.std > 0, columns.std, 1.0)
+    low, _, middle, _, high = columns.quantiles
+    scale = np.where(high > low, (high - low) / 4, np.where(columns.std > 0, columns.std, 1.0))
     none = np.empty(0, np.float32)
-    model = _Steps(_f32(columns.mean), _f32(scale), none, _f32(columns.low), _f32(columns.high), none, none)
+    model = _Steps(_f32(middle), _f32(scale), none, _f32(columns.low), _f32(columns.high), none, none)
     x, change = _inputs(obs, features, model).astype(np.float64), (after - obs) / scale
     keep = np.isfinite(x).all(axis=1) & np.isfinite(change).all(axis=1)  # float32 may overflow in between
     weights, typical = np.zeros((x.shape[1], obs.shape[1])), np.zeros(obs.shape[1])
@@ -140,7 +141,8 @@ def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _Steps:
 
 
 def _inputs(obs: np.ndarray, features: np.ndarray, model: _Steps) -> np.ndarray:
-    return np.concatenate([np.ones((len(obs), 1), np.float32), (obs - model.mean) / model.scale, features], axis=1)
+    usual = np.clip((obs - model.middle) / model.scale, -8, 8)  # a broken reading must not shake every prediction
+    return np.concatenate([np.ones((len(obs), 1), np.float32), usual, features], axis=1)
 
 
 def _f32(value) -> np.ndarray:

@@ -115,7 +115,7 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
     data = scan.dataset
     evidence = data.meta.evidence
     if found := evidence.get("next_mismatch"):
-        count, largest = int(found["count"]), float(found.get("largest") or 0)
+        count, largest = int(found["count"]), float(found.get("largest", np.inf))
         # Rounding by another tool is harmless: it stays below a thousandth of what the columns move.
         rounding = largest <= 1e-3 * float(np.median(scan.observation.std))
         severity = "note" if rounding else "error" if count > 0.01 * data.n_steps else "warning"

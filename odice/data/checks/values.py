@@ -85,18 +85,22 @@ def duplicate_columns(scan: Scan) -> Iterator[Finding]:
 def extreme_values(scan: Scan) -> Iterator[Finding]:
     """Single values far beyond everything else: a broken sensor, a sentinel such as -999, a wrong unit.
 
-    Beyond 20 times the half-width of the central 99 %: contact velocities of simulated robots reach about 3 times,
-    normal noise 2 times; a sentinel or a unit mistake is hundreds of times away. Columns that hardly move (sparse
-    rewards, switches) have no width to compare with and are left alone.
+    Beyond 20 times the half-width of the central 99 %, and 3 times as far as any value that is not: normal noise reaches
+    2 times that half-width; velocities in contacts reach farther, but with every value in between. Columns that rest half
+    of the time (contact forces, switches, sparse rewards) have no width to compare with, and a large reward at the end
+    of episodes is a goal; both are left alone.
     """
     for columns, place in ((scan.observation, scan.observation_place), (scan.reward, scan.step_place)):
-        low, _, middle, _, high = columns.quantiles
-        half = (high - low) / 2
-        limit = 20 * half
+        low, quarter, middle, three, high = columns.quantiles
+        half = np.where(three > quarter, (high - low) / 2, 0)
         reach = np.maximum(columns.high - middle, middle - columns.low)
-        for i in np.flatnonzero((half > 0) & (reach > limit)):
-            value, count, row, repeats = _farthest(columns, int(i), float(middle[i]), float(limit[i]))
-            where = place(row)
+        for i in np.flatnonzero((half > 0) & (reach > 20 * half)):
+            found, rows = _outliers(columns, int(i), float(middle[i]), float(half[i]))
+            if not found.size or (columns is scan.reward and np.isin(rows, scan.dataset.ends).all()):
+                continue
+            far = int(np.argmax(np.abs(found - middle[i])))
+            value, where = float(found[far]), place(int(rows[far]))
+            count, repeats = len(found), int((found == value).sum())
             sentinel = (
                 f"; the value {value:g} occurs {repeats} times, like a mark for missing data" if repeats > 2 else ""
             )
@@ -233,18 +237,23 @@ def _same(values: np.ndarray, i: int, j: int) -> bool:
     )
 
 
-def _farthest(columns: Columns, i: int, middle: float, limit: float) -> tuple[float, int, int, int]:
-    """The farthest value, how many lie beyond the limit, its row, and how often it occurs."""
-    beyond: list[np.ndarray] = []
-    rows: list[np.ndarray] = []
+def _outliers(columns: Columns, i: int, middle: float, half: float) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column beyond the widest gap in its tail, and their rows; none if there is no such gap."""
+    tail: list[np.ndarray] = []
+    at: list[np.ndarray] = []
     for block in blocks(len(columns.values), columns.values[:1].nbytes):
         part = np.asarray(columns.values[block, i], np.float64)
-        hit = np.isfinite(part) & (np.abs(part - middle) > limit)
-        beyond.append(part[hit])
-        rows.append(np.flatnonzero(hit) + block.start)
-    found, at = np.concatenate(beyond), np.concatenate(rows)
-    far = int(np.argmax(np.abs(found - middle)))
-    return float(found[far]), len(found), int(at[far]), int((found == found[far]).sum())
+        hit = np.flatnonzero(np.isfinite(part) & (np.abs(part - middle) > half))
+        tail.append(part[hit])
+        at.append(hit + block.start)
+    values, rows = np.concatenate(tail), np.concatenate(at)
+    distance = np.abs(values - middle)
+    order = np.argsort(distance)
+    ratio = distance[order][1:] / np.maximum(distance[order][:-1], half)
+    ratio[distance[order][1:] <= 20 * half] = 0
+    gap = int(np.argmax(ratio)) if ratio.size else -1
+    beyond = order[gap + 1 :] if gap >= 0 and ratio[gap] >= 3 else order[:0]
+    return values[beyond], rows[beyond]
 
 
 def _names(names: list[str]) -> str:
