@@ -42,7 +42,6 @@ NEAR, FAR = 3, 6
 """Cells up to NEAR moves from the data count as near, those more than FAR moves away as far."""
 
 CHUNK = 500  # updates between two reports of progress
-BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class ToyConfig:
     eta: float | None = None
     encoding: str = "raw"
     transitions: int = 800
+    batch_size: int = 256
     discount: float = 0.99
     reward_scale: float = 1.0
     """Factor of the rewards in training, as D4RL's return scaling; small against it is the divergence's own scale of 1."""
@@ -102,7 +102,7 @@ class ToyConfig:
             policy_hidden=(8,),
             value_lr=1e-4,
             polyak=5e-3,
-            batch_size=BATCH,
+            batch_size=self.batch_size,
         )
 
 
@@ -156,7 +156,7 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
 def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], stop: Event) -> list[Outcome]:
     """Trains one rule for every seed; one compiled program serves them all, as every log has the same length."""
     algo, spec, world = config.algorithm(rule), config.spec, config.world
-    chunks = {length: make_chunk(algo, BATCH, length) for length in {CHUNK, config.steps % CHUNK} if length}
+    chunks = {length: make_chunk(algo, config.batch_size, length) for length in {CHUNK, config.steps % CHUNK} if length}
     outcomes = []
     for seed in range(config.seed, config.seed + config.seeds):
         log = gridworld.collect(world, config.transitions, seed)

@@ -12,7 +12,15 @@ import tyro
 
 from odice.errors import OdiceError
 
-SHARED = ("seed", "seeds", "steps", "encoding", "discount", "reward_scale")  # options that every rule shares
+SHARED = (
+    "seed",
+    "seeds",
+    "steps",
+    "encoding",
+    "batch_size",
+    "discount",
+    "reward_scale",
+)  # options that every rule shares
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Options:
     """Gradient updates per rule and seed."""
     encoding: str = "raw"
     """What the network sees of a cell: raw, unit, symmetric, fourier, one-hot-xy, one-hot."""
+    batch_size: int = 256
+    """Transitions per update; the paper does not say."""
     discount: float = 0.99
     """gamma, in [0, 1]."""
     goal_reward: float = 10.0

@@ -77,6 +77,7 @@ def test_a_seed_gives_the_same_files_again(tmp_path, capsys):
         (["--encoding", "one-hott"], ["'one-hott'", "Did you mean 'one-hot'?"]),
         (["--discount", "1.5"], ["discount", "1.5"]),
         (["--goal-reward", "nan"], ["goal-reward", "nan"]),
+        (["--batch-size", "0"], ["batch_size", "0"]),
         (["--reward-scale", "0"], ["reward-scale", "0"]),
     ],
 )
