@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class RunDirectory:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._lock: int | None = None
+        self._made: list[Path] = []
 
     @property
     def checkpoints(self) -> Path:
@@ -40,6 +42,7 @@ class RunDirectory:
         return self.path / "policy"
 
     def __enter__(self) -> RunDirectory:
+        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -62,9 +65,15 @@ class RunDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._lock is None:
+            return
+        if self._made and os.listdir(self.path) == [".lock"]:  # refused before it began: leave no trace
+            (self.path / ".lock").unlink()
+            with suppress(OSError):
+                for folder in self._made:
+                    folder.rmdir()
+        os.close(self._lock)
+        self._lock = None
 
     # --- what the run is -----------------------------------------------------------------------------------------------
 

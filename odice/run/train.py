@@ -37,6 +37,7 @@ from odice.run.progress import Display
 from odice.run.settings import Plan, RunOptions, resolve
 from odice.run.stop import Interrupted, Stop
 from odice.run.stream import StreamedChunk
+from odice.types import Algo
 
 
 class Run(NamedTuple):
@@ -121,6 +122,11 @@ def _train(plans: list[Plan]) -> list[Run]:
         if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
+        algo = entry(plan.options.algo).factory(plan.settings, prepared.spec)
+        evaluations = None
+        if evaluator := open_evaluator(plan, prepared):
+            evaluations = Background(evaluator, plan.options.eval_episodes or 10)
+            stack.callback(evaluations.close)
         for each, directory in zip(plans, directories, strict=True):
             _claim(directory, each, prepared, display)
         finished = [Run(directory.path, result) for directory in directories if (result := directory.result)]
@@ -128,28 +134,23 @@ def _train(plans: list[Plan]) -> list[Run]:
             for run in finished:
                 display.note(f"{run.path}: already {summary(run)}; nothing to do")
             return finished
-        for note in prepared.notes:
+        notes = [*prepared.notes, evaluator.task.note if evaluator else None]
+        for note in filter(None, notes):
             display.note(note)
-        evaluations = None
-        if evaluator := open_evaluator(plan, prepared):
-            evaluations = Background(evaluator, plan.options.eval_episodes or 10)
-            stack.callback(evaluations.close)
-            if evaluator.task.note:
-                display.note(evaluator.task.note)
         lanes = []
         for each, directory in zip(plans, directories, strict=True):
             lanes.append(Lane(directory, each.options.seed, each, prepared, evaluations, display))
             stack.callback(lanes[-1].close)
         stop = stack.enter_context(Stop())
-        return Loop(plan, prepared, lanes, display, stop).run()
+        return Loop(plan, prepared, algo, lanes, display, stop).run()
 
 
 class Loop:
     """The updates of one or several lanes, from where they are to the end."""
 
-    def __init__(self, plan: Plan, prepared: Prepared, lanes: list[Lane], display: Display, stop: Stop):
+    def __init__(self, plan: Plan, prepared: Prepared, algo: Algo, lanes: list[Lane], display: Display, stop: Stop):
+        self._algo = algo
         self._plan, self._prepared, self._lanes, self._display, self._stop = plan, prepared, lanes, display, stop
-        self._algo = entry(plan.options.algo).factory(plan.settings, prepared.spec)
         self._together = len(lanes) > 1
         seeds = [lane.seed for lane in lanes]
         self._seed = jnp.asarray(seeds) if self._together else seeds[0]
