@@ -51,7 +51,10 @@ def run(args: Args) -> int:
 
     from odice.run.evaluate import Evaluator
     from odice.run.policy import open_policy
+    from odice.run.video import record, writer_for
 
+    if args.video is not None:
+        writer_for(args.video)  # refused before an episode is played
     policy = open_policy(args.policy, args.which)
     env_id = args.env or policy.env_id
     if env_id is None:
@@ -74,8 +77,6 @@ def run(args: Args) -> int:
     if args.json is not None:
         _write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed}, found)
     if args.video is not None:
-        from odice.run.video import record
-
         options = {"noise": args.noise[0], "start_noise": args.start_noise[0], "max_steps": args.max_steps}
         frames = record(policy, env_id, args.video, seed=args.seed, allow_import=typed, **options)
         console.print(f"{args.video}: {frames} frames", markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from odice.run.rollout import Act, Rollout, converter, lanes
 
 FRAMES_PER_SECOND = 30
 SUFFIXES = (".gif", ".mp4")
+Writer = Callable[[Path, list[np.ndarray], float], None]
 
 
 def record(
@@ -33,7 +35,7 @@ def record(
 ) -> int:
     """Film the first episode that `evaluate` plays with this seed, up to `max_frames`; gives the number of frames."""
     path = Path(path)
-    writer = _writer(path)
+    writer = writer_for(path)
     _choose_backend()
     env = make(env_id, max_steps=max_steps, render_mode="rgb_array", allow_import=allow_import)
     try:
@@ -73,7 +75,7 @@ def _frame(env: Any, name: str) -> np.ndarray:
     return np.asarray(frame, np.uint8)
 
 
-def _writer(path: Path):
+def writer_for(path: Path) -> Writer:
     """What writes frames to a file of this kind; refused before an episode is played."""
     if path.suffix.lower() not in SUFFIXES:
         raise OdiceError(f"A video is a file that ends in {' or '.join(SUFFIXES)}, got {path.name!r}.")
