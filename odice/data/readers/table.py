@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from odice.data.build import from_steps
+from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.episodes import Dataset, Meta
 from odice.data.readers.columns import Columns, numbers
 from odice.data.schema import Schema, natural
@@ -51,13 +51,14 @@ def read(
     env_id: str | None = None,
     ref_min: float | None = None,
     ref_max: float | None = None,
+    allocate: Allocate = in_memory,
 ) -> Dataset:
     """A Dataset from a Parquet or CSV file, or from a folder of them that belong together.
 
     `schema` is a TOML or JSON file, or a mapping, with any of the other options as entries; an option given here wins
     over it, and both win over the usual names (see `odice.data.schema`).
     """
-    given = {name: value for name, value in locals().items() if name not in ("source", "schema")}
+    given = {name: value for name, value in locals().items() if name not in ("source", "schema", "allocate")}
     path = Path(source)
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
@@ -68,7 +69,7 @@ def read(
         if order is not None:
             table = table[order]
         flags = _ends(table, bound, str(path))
-        return _build(table, bound, flags, episodes, saved or Meta(), str(path), named=saved is None)
+        return _build(table, bound, flags, episodes, saved or Meta(), str(path), allocate, named=saved is None)
 
 
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
@@ -265,6 +266,7 @@ def _build(
     episodes: np.ndarray | None,
     meta: Meta,
     where: str,
+    allocate: Allocate,
     *,
     named: bool,
 ) -> Dataset:
@@ -295,6 +297,7 @@ def _build(
         next_known=known,
         discrete=schema.discrete,
         meta=_declared(meta, schema, actions.shape[1]),
+        allocate=allocate,
     )
 
 
