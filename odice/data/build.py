@@ -119,24 +119,27 @@ def from_episodes(
     episodes = episodes if isinstance(episodes, Sequence) else list(episodes)
     if not episodes:
         raise OdiceError(f"{meta.source}: 0 episodes; a data set needs at least one.")
-    flags = [_episode_flags(_checked(episodes, e, meta), f"{meta.source}, episode {e}") for e in range(len(episodes))]
+    flags = [_episode_flags(*_mapping(episodes, e, meta)) for e in range(len(episodes))]
     ids = np.repeat(np.arange(len(flags)), [len(term) for term, _, _ in flags])
     term, trunc, known = (np.concatenate(column) for column in zip(*flags, strict=True))
     ends, ended, evidence = _boundaries(len(ids), term, trunc, ids, meta.source)
 
-    first = _checked(episodes, 0, meta)
-    width, act = _width(first["observations"]), first["actions"]
+    first, act, _ = _arrays(*_mapping(episodes, 0, meta), flags[0])
+    width = _width(first)
     packed = allocate("observations", (len(ids) + len(ends), width), np.float32)
     choices = _is_discrete(act, discrete, meta)
     acts = np.empty(len(ids), act.dtype) if choices else allocate("actions", (len(ids), _width(act)), np.float32)
     rewards = allocate("rewards", (len(ids),), np.float32)
     step = piece = 0
     for e in range(len(episodes)):
-        one = _checked(episodes, e, meta, width, act.shape[1:])
-        steps = len(one["rewards"])
-        obs = _float32(one["observations"][:]).reshape(-1, width)
-        rewards[step : step + steps] = _float32(one["rewards"][:]).reshape(-1)
-        acts[step : step + steps] = np.reshape(one["actions"][:], (steps, *acts.shape[1:]))
+        one, where = _mapping(episodes, e, meta)
+        own_obs, own_acts, own_rewards = _arrays(one, where, flags[e])
+        if _width(own_obs) != width or own_acts.shape[1:] != act.shape[1:]:
+            raise OdiceError(f"{where}: its observations or actions have another width than those of episode 0.")
+        steps = len(own_rewards)
+        obs = _float32(own_obs[:]).reshape(-1, width)
+        rewards[step : step + steps] = _float32(own_rewards[:]).reshape(-1)
+        acts[step : step + steps] = np.reshape(own_acts[:], (steps, *acts.shape[1:]))
         for end in ends[piece : np.searchsorted(ends, step + steps)]:
             start = ends[piece - 1] + 1 if piece else 0
             own = obs[start - step : end - step + 2]
@@ -282,38 +285,43 @@ def _float32(block: Any) -> np.ndarray:
         return np.asarray(block).astype(np.float32, copy=False)
 
 
-def _checked(episodes: Sequence, e: int, meta: Meta, width: int | None = None, action: tuple | None = None) -> dict:
-    """Episode e as a mapping of arrays whose lengths fit together, and whose widths are those of the first."""
+def _mapping(episodes: Sequence, e: int, meta: Meta) -> tuple[Mapping[str, Any], str]:
+    """Episode e with the arrays it needs, and what to call it."""
     where, item = f"{meta.source}, episode {e}", episodes[e]
-    one = dict(item._asdict() if isinstance(item, Episode) else item) if isinstance(item, Mapping | Episode) else {}
-    for key in ("observations", "actions", "rewards"):
-        if key not in one:
-            found = f"only {', '.join(map(str, one))}" if one else f"a {type(item).__name__}"
-            raise OdiceError(f"{where}: expected a mapping with observations, actions and rewards, found {found}.")
-        one[key] = _sliceable(key, one[key], where)
-    obs, act, steps = one["observations"], one["actions"], len(one["rewards"])
-    if steps == 0 or len(act) != steps or len(obs) not in (steps, steps + 1) or _width(one["rewards"]) != 1:
-        raise OdiceError(
-            f"{where}: {len(obs)} observations, {len(act)} actions, rewards of shape {one['rewards'].shape}; an episode of "
-            "T > 0 steps has T + 1 observations (T if the final one is unknown), T actions and T rewards."
-        )
-    if (width is not None and _width(obs) != width) or (action is not None and act.shape[1:] != action):
-        raise OdiceError(f"{where}: its observations or actions have another width than those of episode 0.")
-    return one
+    one = item._asdict() if isinstance(item, Episode) else item if isinstance(item, Mapping) else {}
+    if any(key not in one for key in ("observations", "actions", "rewards")):
+        found = f"only {', '.join(map(str, one))}" if one else f"a {type(item).__name__}"
+        raise OdiceError(f"{where}: expected a mapping with observations, actions and rewards, found {found}.")
+    return one, where
 
 
 def _episode_flags(one: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per step: terminated, truncated, and whether the observation after the step was recorded."""
-    steps = len(one["rewards"])
+    names = (("terminated", "terminations"), ("truncated", "truncations"))
+    found: list[Any] = [next((one[name] for name in pair if name in one), False) for pair in names]
+    found = [np.asarray(flag[:] if hasattr(flag, "shape") and flag.shape else flag) for flag in found]
+    steps = next((len(flag) for flag in found if flag.ndim), None)
+    steps = len(_sliceable("rewards", one["rewards"], where)) if steps is None else steps
+    if steps == 0:
+        raise OdiceError(f"{where}: it has 0 steps; leave it out.")
     columns = []
-    for name, other in (("terminated", "terminations"), ("truncated", "truncations")):
-        raw = one.get(name, one.get(other))
-        if raw is None or np.ndim(raw) == 0:
-            flags = np.zeros(steps, bool)
-            flags[-1] = bool(raw)
-        else:
-            flags = flag_column(name, raw, steps, where)
-        columns.append(flags)
-    known = np.ones(steps, bool)
-    known[-1] = bool(one.get("final_known", True)) and len(one["observations"]) == steps + 1
-    return columns[0], columns[1], known
+    for (name, _), flag in zip(names, found, strict=True):
+        column = flag if flag.ndim else np.append(np.zeros(steps - 1, bool), bool(flag))
+        columns.append(flag_column(name, column, steps, where))
+    final = one.get("final_known")
+    final = len(_sliceable("observations", one["observations"], where)) == steps + 1 if final is None else final
+    return columns[0], columns[1], np.append(np.ones(steps - 1, bool), bool(final))
+
+
+def _arrays(
+    one: Mapping[str, Any], where: str, flags: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> tuple[Any, Any, Any]:
+    """Observations, actions and rewards, if their lengths fit together."""
+    obs, act, rew = (_sliceable(key, one[key], where) for key in ("observations", "actions", "rewards"))
+    steps, least = len(flags[0]), len(flags[0]) + int(flags[2][-1])
+    if len(rew) != steps or len(act) != steps or not least <= len(obs) <= steps + 1 or _width(rew) != 1:
+        raise OdiceError(
+            f"{where}: {len(obs)} observations, {len(act)} actions, rewards of shape {rew.shape}; an episode of T steps "
+            f"(here {steps}) has T + 1 observations (T if the final one is unknown), T actions and T rewards."
+        )
+    return obs, act, rew

@@ -320,8 +320,8 @@ def merge_meta(parts: Sequence[Dataset], source: str | None = None) -> Meta:
     )
 
 
-def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 23) -> Iterator[slice]:
-    """Slices that cover `rows` in pieces of about 8 MB: how everything here walks through arrays larger than memory."""
+def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 21) -> Iterator[slice]:
+    """Slices that cover `rows` in pieces of about 2 MB: how everything here walks through arrays larger than memory."""
     size = max(1, block_bytes // max(1, row_bytes))
     return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
 

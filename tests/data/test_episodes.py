@@ -230,12 +230,13 @@ def test_bad_columns_get_one_sentence(columns, message):
             {"observations": np.zeros((2, 1)), "actions": np.zeros(3), "rewards": np.zeros(3)},
             "2 observations, 3 actions",
         ),
-        ({"observations": np.zeros((1, 1)), "actions": np.zeros(0), "rewards": np.zeros(0)}, "T > 0 steps"),
+        ({"observations": np.zeros((1, 1)), "actions": np.zeros(0), "rewards": np.zeros(0)}, "it has 0 steps"),
         ("text", "found a str"),
     ],
 )
 def test_bad_episodes_get_one_sentence(episode, message):
     good = {"observations": np.zeros((2, 1)), "actions": np.zeros(1), "rewards": np.zeros(1), "terminated": True}
+    episode = {**episode, "terminated": True} if isinstance(episode, dict) else episode
     with pytest.raises(OdiceError, match=message):
         from_episodes([good, episode])
 

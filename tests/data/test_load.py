@@ -238,7 +238,7 @@ def test_offline_a_remote_id_is_one_clear_error(tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"total_episodes": 0}, "0 episodes"),
-        ({"total_episodes": 5}, "no group 'episode_2'"),
+        ({"total_episodes": 5}, "no 'episode_2'"),
         ({"action": {"type": "Tuple"}}, "actions of type Tuple"),
         ({"action": {"type": "Discrete", "n": 2, "start": 5}}, "start at 5"),
         ({"space": {"type": "Text"}}, "cannot be flattened"),

@@ -7,12 +7,13 @@ and whatever the HDF5 library raises becomes one sentence.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
+from h5py import h5d, h5g, h5l, h5o  # pyright: ignore[reportAttributeAccessIssue]
 
 from odice.errors import OdiceError
 
@@ -32,25 +33,43 @@ def opened(path: Path) -> Iterator[h5py.File]:
         ) from error
 
 
+def entry(group: h5py.Group, key: str, where: str) -> h5py.Group | h5py.Dataset:
+    """What lies under `key` in this file; a link to elsewhere is refused. Low-level calls: files have many episodes."""
+    name = key.encode()
+    if name not in group.id:
+        raise OdiceError(f"{where}: no {key!r} in it; the file is incomplete, so write or download it again.")
+    if group.id.links.get_info(name).type != h5l.TYPE_HARD:
+        raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
+    item = h5o.open(group.id, name)
+    if isinstance(item, h5d.DatasetID):
+        return h5py.Dataset(item, readonly=True)
+    if isinstance(item, h5g.GroupID):
+        return h5py.Group(item)
+    raise OdiceError(f"{where}: {key!r} is neither an array nor a group.")
+
+
 def group(file: h5py.Group, key: str, where: str) -> h5py.Group:
     """The group under `key`."""
-    item = file.get(key) if isinstance(file.get(key, getlink=True), h5py.HardLink) else None
+    item = entry(file, key, where)
     if not isinstance(item, h5py.Group):
-        raise OdiceError(f"{where}: no group {key!r}; the file is incomplete, so download it again.")
+        raise OdiceError(f"{where}: {key!r} is not a group.")
     return item
 
 
 def array(group: h5py.Group, key: str, where: str) -> h5py.Dataset:
     """The array under `key`, if it lies in this file and really holds what it declares."""
-    if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
-        raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
-    item = group[key]
+    return checked(entry(group, key, where), key, where)
+
+
+def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Dataset:
     if not isinstance(item, h5py.Dataset) or item.shape is None:
         raise OdiceError(f"{where}: {key!r} is not an array.")
-    if item.external or (item.is_virtual and any(s.file_name != "." for s in item.virtual_sources())):
+    layout = item.id.get_create_plist()
+    virtual = layout.get_layout() == h5d.VIRTUAL
+    if layout.get_external_count() or (virtual and any(s.file_name != "." for s in item.virtual_sources())):
         raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
     stored = item.id.get_storage_size()
-    if not item.is_virtual and item.nbytes > MAX_RATIO * stored + (1 << 20):
+    if not virtual and item.nbytes > MAX_RATIO * stored + (1 << 20):
         raise OdiceError(
             f"{where}: {key!r} declares shape {item.shape} ({item.nbytes / 1e9:,.1f} GB) but holds only {stored} bytes; "
             "the file is damaged or was never filled, so write or download it again."
@@ -58,15 +77,25 @@ def array(group: h5py.Group, key: str, where: str) -> h5py.Dataset:
     return item
 
 
-def tree(group: h5py.Group, key: str, where: str) -> Any:
-    """The array under `key`, or the nested dict (or tuple, in Minari's spelling) of arrays below it."""
-    item = group.get(key, getclass=True, getlink=True)
-    if item is h5py.HardLink and isinstance(below := group[key], h5py.Group):
-        names = list(below)
-        if names and all(name.startswith("_index_") for name in names):
-            return tuple(tree(below, f"_index_{i}", f"{where}, {key!r}") for i in range(len(names)))
-        return {name: tree(below, name, f"{where}, {key!r}") for name in names}
-    return array(group, key, where)
+class Tree(Mapping):
+    """A group as a mapping whose arrays are opened, and checked, when they are asked for."""
+
+    def __init__(self, group: h5py.Group, where: str):
+        self._group, self._where = group, where
+
+    def __getitem__(self, key: str) -> Any:
+        item = entry(self._group, key, self._where)
+        if isinstance(item, h5py.Dataset):
+            return checked(item, key, self._where)
+        below = Tree(item, f"{self._where}, {key!r}")
+        tuples = [name for name in below if name.startswith("_index_")]  # Minari's spelling of a tuple
+        return tuple(below[f"_index_{i}"] for i in range(len(tuples))) if tuples else below
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(name) for name in self._group)
+
+    def __len__(self) -> int:
+        return len(self._group)
 
 
 def text(attributes: h5py.AttributeManager, key: str) -> str | None:

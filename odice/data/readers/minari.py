@@ -20,6 +20,7 @@ from odice.data.episodes import Dataset, Meta
 from odice.data.readers import hdf5
 from odice.errors import OdiceError
 
+ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
 MAIN_FILE = "main_data.hdf5"
 
 
@@ -89,20 +90,37 @@ class _Flat:
 
 
 class _Episodes(Sequence):
+    """The chosen episodes; each array is opened when it is asked for."""
+
     def __init__(self, stored: Any, indices: Sequence[int], leaves: Sequence[_Leaf], unknown: set[int]):
         self._stored, self._indices, self._leaves, self._unknown = stored, indices, leaves, unknown
 
     def __len__(self) -> int:
         return len(self._indices)
 
-    def __getitem__(self, e: int) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, e: int) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         index = self._indices[e]
-        one = self._stored(index)
-        return {
-            **one,
-            "observations": _Flat(one["observations"], self._leaves),
-            "final_known": index not in self._unknown,
-        }
+        return _OneEpisode(self._stored(index), self._leaves, index not in self._unknown)
+
+
+class _OneEpisode(Mapping):
+    def __init__(self, stored: Mapping[str, Any], leaves: Sequence[_Leaf], final_known: bool):
+        self._stored, self._leaves, self._final_known = stored, leaves, final_known
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "final_known":
+            return self._final_known
+        value = self._stored[key]
+        return _Flat(value, self._leaves) if key == "observations" else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*ARRAYS, "final_known"))
+
+    def __len__(self) -> int:
+        return len(ARRAYS) + 1
+
+    def __contains__(self, key: object) -> bool:
+        return key in ARRAYS or key == "final_known"
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -157,18 +175,7 @@ def _stored(folder: Path, metadata: Mapping[str, Any]) -> Iterator[Any]:
         return
     path = folder / MAIN_FILE
     with hdf5.opened(path) as file:
-        names = ("rewards", "terminations", "truncations")
-
-        def episode(index: int) -> dict[str, Any]:
-            group, where = hdf5.group(file, f"episode_{index}", str(path)), f"{path}, episode {index}"
-            one = {name: hdf5.array(group, name, where) for name in names}
-            return {
-                **one,
-                "actions": hdf5.tree(group, "actions", where),
-                "observations": hdf5.tree(group, "observations", where),
-            }
-
-        yield episode
+        yield lambda index: hdf5.Tree(hdf5.group(file, f"episode_{index}", str(path)), f"{path}, episode {index}")
 
 
 # --- spaces ----------------------------------------------------------------------------------------------------------
