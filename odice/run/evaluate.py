@@ -156,8 +156,10 @@ class Evaluator:
             self._make = lambda: adapt(env(), self.task, max_steps)
         self.env_id = self.task.name
         self.reference = reference or self.task.reference
-        self._parallel, self._endless = envs, max(ENDLESS, max_steps or 0)
+        self._parallel = envs
         self._envs: list[gymnasium.Env] = [self._make()]
+        own = getattr(self._envs[0].spec, "max_episode_steps", None)
+        self._endless = max(ENDLESS, max_steps or own or 0)
         self._pool = Pool(self._envs[0])
 
     @property

@@ -179,19 +179,24 @@ class Policy:
 
     def save(self, path: str | Path) -> Path:
         """Write the folder `path`, replacing a policy that is already there. A reader never meets half a policy."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         from odice.run.card import model_card
 
         path = Path(path)
-        if path.exists() and not (path / DESCRIPTION).exists() and (not path.is_dir() or any(path.iterdir())):
-            raise OdiceError(f"{path} exists and is not a policy; choose another folder.")
         self._check()
-        with complete_folder(path) as folder:
-            tensors = {name: np.ascontiguousarray(self.tensors[name]) for name in self.layout.shapes}
-            save_file(tensors, folder / WEIGHTS)
-            (folder / DESCRIPTION).write_text(json.dumps(self.description(), indent=1, allow_nan=False) + "\n", "utf-8")
-            (folder / CARD).write_text(model_card(self), "utf-8")
+        tensors = {name: np.ascontiguousarray(self.tensors[name], np.float32) for name in self.layout.shapes}
+        try:
+            if path.exists() and not (path / DESCRIPTION).exists() and (not path.is_dir() or any(path.iterdir())):
+                raise OdiceError(f"{path} exists and is not a policy; choose another folder.")
+            with complete_folder(path) as folder:
+                weights = save(tensors)
+                (folder / WEIGHTS).write_bytes(weights)
+                text = json.dumps(self._description(policy_file.digest(weights)), indent=1, allow_nan=False)
+                (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
+                (folder / CARD).write_text(model_card(self), "utf-8")
+        except OSError as error:
+            raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
         return path
 
     @classmethod
@@ -209,7 +214,7 @@ class Policy:
             "action_low": policy_file.read_vector(found, "action", "low", layout.sizes[-1], where),
             "action_high": policy_file.read_vector(found, "action", "high", layout.sizes[-1], where),
         }
-        tensors = policy_file.read_tensors(folder, layout)
+        tensors = policy_file.read_tensors(folder, layout, found.get("weights_sha256"))
         about = {key: found.get(key) for key in _NOTHING}
         policy = cls(layout, tensors, **vectors, about=about)
         try:
@@ -218,12 +223,12 @@ class Policy:
             raise OdiceError(f"{where} was refused: {error}") from None
         return policy
 
-    def description(self) -> dict[str, Any]:
-        """The content of `policy.json`."""
+    def _description(self, digest: str) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "version": VERSION,
             "odice": __version__,
+            "weights_sha256": digest,
             "network": {**self.layout._asdict(), "sizes": list(self.layout.sizes)},
             "observation": {"mean": _numbers(self.obs_mean), "scale": _numbers(self.obs_scale)},
             "action": {"discrete": self.discrete, "low": _numbers(self.action_low), "high": _numbers(self.action_high)},

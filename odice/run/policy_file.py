@@ -7,6 +7,7 @@ links and special files are not opened, and nothing that is read is ever execute
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -111,8 +112,11 @@ def read_vector(description: dict[str, Any], group: str, key: str, size: int, pa
     return vector
 
 
-def read_tensors(folder: Path, layout: Layout) -> dict[str, np.ndarray]:
-    """The weights, if the file holds exactly the float32 tensors that the layout asks for, all finite."""
+def read_tensors(folder: Path, layout: Layout, sha256: Any) -> dict[str, np.ndarray]:
+    """The weights, if the file holds exactly the float32 tensors that the layout asks for, all finite.
+
+    The digest says that both files were written together; it is no proof of who wrote them.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -143,7 +147,13 @@ def read_tensors(folder: Path, layout: Layout) -> dict[str, np.ndarray]:
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             _refuse(path, f"tensor {name!r} holds numbers that are not finite")
+    if digest(raw) != sha256:
+        _refuse(path, f"its SHA-256 is not the one in {DESCRIPTION}: a file was damaged or belongs to another policy")
     return tensors
+
+
+def digest(weights: bytes) -> str:
+    return hashlib.sha256(weights).hexdigest()
 
 
 def strict_json(raw: bytes, path: Path) -> Any:

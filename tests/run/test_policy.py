@@ -176,6 +176,17 @@ def test_save_does_not_replace_a_strangers_folder(tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "important"
 
 
+def test_a_full_disk_keeps_the_old_policy(saved, monkeypatch):
+    def full(self, *arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(OdiceError, match="policy cannot be written: No space left on device"):
+        Policy.from_network(gaussian().deterministic(), step=9).save(saved)
+    assert Policy.load(saved).about["step"] == 7
+    assert os.listdir(saved.parent) == ["policy"]
+
+
 def test_open_policy(saved, tmp_path):
     run = tmp_path / "run"
     Policy.load(saved).save(run / "policy" / "last")
@@ -307,6 +318,7 @@ HOSTILE = {
     "weights are not finite": weights(not_finite),
     "too few bytes": weights(lambda header, data: (header, data[:-4])),
     "too many bytes": weights(lambda header, data: (header, data + bytes(4))),
+    "other weights": weights(lambda header, data: (header, data[:-4] + bytes(4))),
     "a terabyte": sparse,
     "weights are a link": link,
     "json is a pipe": pipe,
