@@ -88,8 +88,9 @@ def inspect(dataset: Dataset) -> Report:
     with np.errstate(all="ignore"):  # numbers near the ends of float32 overflow in squares; the findings name them
         seen = scan(dataset)
         findings = [finding for one in CHECKS for finding in one(seen)]
+        summary = summarize(seen)
     findings.sort(key=lambda f: _RANK[f.severity])
-    return Report(summarize(seen), tuple(findings))
+    return Report(summary, tuple(findings))
 
 
 def check(dataset: Dataset, allow: Iterable[str] = ()) -> Report:

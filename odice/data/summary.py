@@ -48,8 +48,10 @@ def _spread(values: np.ndarray) -> dict[str, Any]:
     fine = fine[np.isfinite(fine)]
     if not fine.size:
         return {"mean": None, "std": None, "quartiles": [None] * 5, "histogram": {"edges": [], "counts": []}}
-    low, high = float(fine.min()), float(fine.max())
-    counts, edges = np.histogram(fine, bins=BINS if high > low else 1, range=(low, high) if high > low else None)
+    edges = np.linspace(fine.min(), fine.max(), BINS + 1)
+    if not (np.diff(edges) > 0).all():  # one value, or values too close together for so many bins
+        edges = edges[[0, -1]]
+    counts = np.histogram(fine, edges)[0] if len(edges) > 2 else np.array([fine.size])
     return {
         "mean": float(fine.mean()),
         "std": float(fine.std()),

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odice.data.build import from_episodes, from_steps
 from odice.data.doctor import CODES, check, inspect
@@ -431,3 +433,36 @@ def test_a_million_steps_take_seconds():
     start = time.process_time()
     assert inspect(data).findings == ()
     assert time.process_time() - start < 20
+
+
+# --- anything ---------------------------------------------------------------------------------------------------
+
+numbers = st.sampled_from([0.0, 1.0, -1.0, 1e-45, 1e38, -3e38, np.inf, -np.inf, np.nan, 0.1, 7.0])
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.lists(numbers, min_size=1, max_size=12),
+    st.integers(0, 2**32 - 1),
+    st.booleans(),
+)
+def test_the_doctor_survives_anything(n, obs, act, pool, seed, final):
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: np.where(rng.random(shape) < 0.5, rng.normal(size=shape), rng.choice(pool, shape)).astype(
+        "f4"
+    )
+    rows = {
+        "observations": draw(n, obs),
+        "actions": rng.integers(0, 3, n) if act == 0 else draw(n, act),
+        "rewards": draw(n),
+        "terminated": rng.random(n) < 0.1,
+        "truncated": rng.random(n) < 0.1,
+    }
+    if final:
+        rows["next_observations"] = draw(n, obs)
+    with np.errstate(all="ignore"):
+        data = build(rows, action_low=None)
+    report = inspect(data)
+    json.dumps(report.to_dict(), allow_nan=False)
