@@ -17,11 +17,11 @@ def model_card(policy: Policy) -> str:
         "tanh": "tanh of the mean",
         "argmax": "the most likely action",
     }
-    actions = f"one of {policy.action_dim}" if policy.discrete else f"{policy.action_dim} numbers, {_bounds(policy)}"
+    actions = f"one of {policy.action_dim}" if policy.discrete else f"vector of {policy.action_dim}, {_bounds(policy)}"
     facts = {
         "algorithm": about.get("algorithm") or "unknown",
         "environment": policy.env_id or "none (trained without one)",
-        "observation": f"{policy.obs_dim} numbers, {'normalised inside' if policy.obs_mean is not None else 'raw'}",
+        "observation": f"vector of {policy.obs_dim}, {'normalised inside' if policy.obs_mean is not None else 'raw'}",
         "action": actions,
         "network": f"{' - '.join(map(str, policy.layout.sizes))}, {policy.layout.activation}; {output[policy.layout.output]}",
         "gradient updates": about.get("step"),
@@ -44,7 +44,7 @@ def model_card(policy: Policy) -> str:
         "import odice",
         "",
         'policy = odice.Policy.load("PATH/TO/THIS/FOLDER")',
-        f"action = policy(observation)  # {policy.obs_dim} raw numbers, or a batch of them; numpy in and out",
+        f"action = policy(observation)  # a raw vector of {policy.obs_dim}, or a batch of them; numpy in and out",
         "```",
         "",
         "It has only seen the states of its data: check it where it will act, first in simulation or under supervision.",
