@@ -320,6 +320,25 @@ def test_truncated_files(tmp_path, name):
             odice.load(tmp_path / name)
 
 
+def test_no_backtrace_is_printed(tmp_path, capfd):
+    """polars panics on some damaged files and prints where; a person must read one sentence only."""
+    write(tmp_path / "log.parquet", columns())
+    data = bytearray((tmp_path / "log.parquet").read_bytes())
+    refused = 0
+    for at in range(4, len(data) - 8, 7):
+        broken = data.copy()
+        broken[at] ^= 0x5A
+        (tmp_path / "log.parquet").write_bytes(broken)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                odice.load(tmp_path / "log.parquet")
+        except OdiceError:
+            refused += 1
+    assert refused > 20
+    assert capfd.readouterr().err == ""
+
+
 def test_gzip_bomb_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "log.csv.gz"
     path.write_bytes(gzip.compress(HEAD.encode() + b"1,2,0.1,3,0\n" * 4_000_000))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,8 +64,9 @@ def read(
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
-        saved = _saved_meta(files[0])
-        bound, table, shard = _load(files, declared, path)
+        with _hushed():
+            saved = _saved_meta(files[0])
+            bound, table, shard = _load(files, declared, path)
         order, episodes = _group(table, shard, bound, str(path))
         if order is not None:
             table = table[order]
@@ -105,6 +107,28 @@ def _one_sentence(path: Path) -> Iterator[None]:
         raise OdiceError(
             f"{path}: cannot be read as a {kind} ({_brief(error)}); is it complete and of that kind?"
         ) from error
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep polars from printing a Rust backtrace before its panic becomes our sentence; anything else is printed after."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # a service without standard error
+        yield
+        return
+    failed = True
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+            failed = False
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            if not failed:
+                said.seek(0)
+                os.write(2, said.read())
 
 
 # --- from files to one table ------------------------------------------------------------------------------------------
