@@ -1,0 +1,75 @@
+"""Complete or not there."""
+
+import os
+
+import pytest
+
+from odice.files import complete_file, complete_folder, recover
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path):
+    with complete_file(tmp_path / "new" / "a.txt") as temporary:
+        temporary.write_text("half")
+        assert not (tmp_path / "new" / "a.txt").exists()
+        temporary.write_text("whole")
+    assert names(tmp_path / "new") == ["a.txt"]
+    assert (tmp_path / "new" / "a.txt").read_text() == "whole"
+
+
+def test_a_file_that_failed_leaves_the_old_one(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+
+    def interrupted():
+        with complete_file(tmp_path / "a.txt") as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    for content in ("first", "second"):
+        with complete_folder(tmp_path / "a") as temporary:
+            (temporary / content).write_text("")
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["second"]
+
+
+def test_a_folder_that_failed_leaves_the_old_one(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").write_text("")
+    with pytest.raises(ZeroDivisionError), complete_folder(tmp_path / "a"):
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["old"]
+
+
+@pytest.mark.parametrize("killed", ["before the first rename", "between the renames", "after the second rename"])
+def test_recover_after_a_kill(killed, tmp_path):
+    """The three states in which a killed writer can leave a folder, made by hand."""
+    path, new, old = tmp_path / "a", tmp_path / ".a.12ab34cd.tmp", tmp_path / ".a.old"
+    before, after = (old, path) if killed == "after the second rename" else (path, new)
+    if killed == "between the renames":
+        before = old
+    for folder, name in ((before, "old"), (after, "new")):
+        folder.mkdir()
+        (folder / name).write_text("")
+    (tmp_path / ".ab.1.tmp").write_text("somebody else's")
+    recover(path)
+    recover(path)  # nothing is left to do
+    assert names(tmp_path) == [".ab.1.tmp", "a"]
+    assert names(path) == (["new"] if killed == "after the second rename" else ["old"])
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    with complete_file(tmp_path / "a") as temporary:
+        temporary.write_text("")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
