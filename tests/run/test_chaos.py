@@ -1,0 +1,21 @@
+"""The short version of benchmarks/chaos.py: a run under SIGKILL."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not beside the tests")
+def test_kills_lose_nothing(tmp_path):
+    spec = importlib.util.spec_from_file_location("chaos", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    chaos = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(chaos)
+    found = chaos.chaos(tmp_path, kills=3)
+    assert found["kills"] == 3
+    assert chaos.passed(found), found
