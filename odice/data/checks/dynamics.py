@@ -35,7 +35,7 @@ class _Steps:
     def jumps(self, obs: np.ndarray, features: np.ndarray, after: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """(rows,) the number of telling columns that jump."""
         c = self.telling
-        error = np.abs((after - obs)[:, c] / self.scale[c] - _inputs(obs, features, self) @ self.weights[:, c])
+        error = np.abs((after - obs)[:, c] / self.scale[c] - _product(_inputs(obs, features, self), self.weights[:, c]))
         over = error > factor * self.limit[c]
         some = np.flatnonzero(over.any(axis=1))
         tenth = 0.1 * (self.high - self.low)[c]
@@ -143,6 +143,14 @@ def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _Steps:
 def _inputs(obs: np.ndarray, features: np.ndarray, model: _Steps) -> np.ndarray:
     usual = np.clip((obs - model.middle) / model.scale, -8, 8)  # a broken reading must not shake every prediction
     return np.concatenate([np.ones((len(obs), 1), np.float32), usual, features], axis=1)
+
+
+def _product(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """x @ weights, in pieces too small for BLAS to share out: on a busy machine its threads wait for each other."""
+    out = np.empty((len(x), weights.shape[1]), x.dtype)
+    for a in range(0, len(x), 512):
+        np.matmul(x[a : a + 512], weights, out=out[a : a + 512])
+    return out
 
 
 def _f32(value) -> np.ndarray:
