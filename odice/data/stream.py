@@ -148,10 +148,15 @@ class Streamed:
     def size(self) -> int:
         return self._rows.size
 
-    def gather(self, rows: np.ndarray) -> Batch:
+    @property
+    def n_episodes(self) -> int:
+        return self._dataset.n_episodes
+
+    def gather(self, rows: np.ndarray, initial: np.ndarray | None = None) -> Batch:
         """The transitions of these rows (of any shape, which leads the shape of every field), as numpy arrays.
 
-        The rows are visited in order, piece by piece: neighbours share a page, and a disk likes it.
+        `initial` names episodes whose first observations become `initial_obs`. The rows are visited in order, piece by
+        piece: neighbours share a page, and a disk likes it.
         """
         flat = np.asarray(rows).reshape(-1)
         order = np.argsort(flat, kind="stable")
@@ -176,7 +181,11 @@ class Streamed:
             "next_obs": fitted.observe(after),
             "terminated": terminated,
         }
-        return Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
+        batch = Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
+        if initial is None:
+            return batch
+        first: Any = fitted.observe(data.observations[data.starts[initial] + initial])
+        return batch._replace(initial_obs=first)
 
     def _release(self) -> None:
         for each in self._maps:

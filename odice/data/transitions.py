@@ -75,5 +75,6 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         "action": dataset.actions if whole else dataset.actions[steps],
         "reward": dataset.rewards if whole else dataset.rewards[steps],
         "terminated": dataset.step_flags("terminated")[steps],
+        "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)

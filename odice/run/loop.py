@@ -43,6 +43,15 @@ def sample_batches(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: 
     return jax.vmap(lambda step: sample_rows(step_keys(loop_key, step)[0], batch_size, size))(steps)
 
 
+def sample_initial(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int) -> Int[Array, "k b"]:
+    """Which episodes' first observations go with the batches of these steps: drawn apart from the rows."""
+
+    def one(step):
+        return sample_rows(jax.random.fold_in(step_keys(loop_key, step)[0], 1), batch_size, size)
+
+    return jax.vmap(one)(steps)
+
+
 def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):
     """Updates on batches that lie ready, one for each step: the same compiled body wherever they come from."""
 
@@ -75,6 +84,12 @@ def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False)
 
         def block(state, steps):
             batches = transitions.batch(sample_batches(loop_key, steps, batch_size, transitions.size))
+            if algo.initial_states:
+                first = transitions.initial
+                if first is None:
+                    raise ValueError("the algorithm asks for initial states, but the transitions do not name them")
+                chosen = first[sample_initial(loop_key, steps, batch_size, first.shape[0])]
+                batches = batches._replace(initial_obs=transitions.obs[chosen])
             return run_updates(algo, loop_key, state, steps, batches)
 
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)

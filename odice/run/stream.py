@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.data.stream import Streamed
-from odice.run.loop import block_length, run_updates, sample_batches, seed_keys
+from odice.run.loop import block_length, run_updates, sample_batches, sample_initial, seed_keys
 from odice.types import Algo, Batch, Metrics
 
 
@@ -30,9 +30,13 @@ class StreamedChunk:
             steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
             return steps.reshape(-1, block_length(length))
 
-        def rows(seed, first_step, size: int):
+        def rows(seed, first_step, size: int, episodes: int):
             _, loop_key = seed_keys(seed)
-            return jax.vmap(lambda steps: sample_batches(loop_key, steps, batch_size, size))(steps_from(first_step))
+            steps = steps_from(first_step)
+            chosen = jax.vmap(lambda block: sample_batches(loop_key, block, batch_size, size))(steps)
+            if not algo.initial_states:
+                return chosen, None
+            return chosen, jax.vmap(lambda block: sample_initial(loop_key, block, batch_size, episodes))(steps)
 
         def chunk(state, batches: Batch, seed, first_step):
             _, loop_key = seed_keys(seed)
@@ -46,12 +50,12 @@ class StreamedChunk:
         if seeds:
             one_seed = rows
 
-            def rows(seed, first_step, size: int):
-                return jax.vmap(lambda each: one_seed(each, first_step, size))(seed)
+            def rows(seed, first_step, size: int, episodes: int):
+                return jax.vmap(lambda each: one_seed(each, first_step, size, episodes))(seed)
 
             chunk = jax.vmap(chunk, in_axes=(0, 0, 0, None))
         self._length = length
-        self._rows = jax.jit(rows, static_argnames="size")
+        self._rows = jax.jit(rows, static_argnames=("size", "episodes"))
         self._run = jax.jit(chunk, donate_argnums=0)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="odice-prefetch")
         self._ahead: tuple[tuple, Future[Batch]] | None = None
@@ -67,8 +71,8 @@ class StreamedChunk:
 
     def _gather(self, source: Streamed, seed: Any, first_step: int) -> Future[Batch]:
         # Asked for before the chunk that is about to run: on an accelerator it would otherwise wait behind it.
-        rows = self._rows(seed, first_step, size=source.size)
-        return self._pool.submit(lambda: jax.device_put(source.gather(np.asarray(rows))))
+        chosen = self._rows(seed, first_step, size=source.size, episodes=source.n_episodes)
+        return self._pool.submit(lambda: jax.device_put(source.gather(*jax.device_get(chosen))))
 
     def _key(self, source: Streamed, seed: Any, first_step: int) -> tuple:
         return id(source), np.asarray(seed).tobytes(), first_step

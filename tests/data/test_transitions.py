@@ -90,6 +90,8 @@ def test_rows_are_located_without_a_table(data, convention):
     found = to_transitions(data, convention)
     assert np.array_equal(found.reward, data.rewards[steps])
     assert found.obs is data.observations
+    for e, one in enumerate(data):
+        assert found.obs[found.initial[e]].tobytes() == one.observations[0].tobytes()
 
 
 def test_an_unknown_convention_is_named():

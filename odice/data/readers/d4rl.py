@@ -68,11 +68,11 @@ def read(
             raise OdiceError(f"{where}: this file belongs to a Minari data set; give the folder that holds its 'data'.")
         found = [str(key) for key in file]
         columns: dict[str, Any] = {r: hdf5.array(file, key, where) for r, key in choose(found, keys, where).items()}
-        saved = hdf5.json_text(file.attrs, "odice", where)
+        saved = hdf5.json_text(file, "odice", where)
         meta = _meta(file, where, name, n_actions, saved)
         _check_shape(name, columns, where)
         if "truncated" not in columns and "episode" not in columns:
-            limit = max_episode_steps or _whole(file.attrs.get("max_episode_steps")) or horizon(name)
+            limit = max_episode_steps or _whole(hdf5.attribute(file, "max_episode_steps")) or horizon(name)
             columns["truncated"] = _timeouts(columns, limit, where)
         return from_steps(**columns, discrete=discrete, meta=meta, allocate=allocate)
 
@@ -104,7 +104,7 @@ def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, 
     if saved is not None:
         return Meta.from_dict({**saved, "source": where})
     low, high = REFERENCES.get(name or "", (None, None))
-    env = hdf5.text(file.attrs, "env") or name
+    env = hdf5.text(file, "env") or name
     return Meta(source=where, env_id=env, n_actions=n_actions, ref_min=low, ref_max=high)
 
 

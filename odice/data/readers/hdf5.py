@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 from h5py import h5d, h5g, h5l, h5o  # pyright: ignore[reportAttributeAccessIssue]
 
+from odice.data.readers.heap import check_heaps
 from odice.errors import OdiceError
 
 # Deflate cannot do better than about 1030 : 1; an array that claims more was never written.
@@ -98,16 +99,25 @@ class Tree(Mapping):
         return len(self._group)
 
 
-def text(attributes: h5py.AttributeManager, key: str) -> str | None:
+def attribute(file: h5py.File, key: str) -> Any:
+    """An attribute of the file, or None. Texts of variable length are read only if their heap can be walked."""
+    if key not in file.attrs:
+        return None
+    if file.attrs.get_id(key).dtype.hasobject:
+        check_heaps(Path(file.filename))
+    return file.attrs[key]
+
+
+def text(file: h5py.File, key: str) -> str | None:
     """A text attribute, or None."""
-    value = attributes.get(key)
+    value = attribute(file, key)
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return value if isinstance(value, str) else None
 
 
-def json_text(attributes: h5py.AttributeManager, key: str, where: str) -> dict[str, Any] | None:
+def json_text(file: h5py.File, key: str, where: str) -> dict[str, Any] | None:
     """A JSON object kept in a text attribute, or None if there is none."""
-    raw = text(attributes, key)
+    raw = text(file, key)
     if raw is None:
         return None
     try:
