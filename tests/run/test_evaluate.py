@@ -245,6 +245,8 @@ def test_the_alarm_leaves_other_timers_alone():
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    with Clock("x", float("inf")).alarm():
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_broken_policies_are_refused():
