@@ -75,22 +75,16 @@ def _columns(columns: Columns) -> list[dict[str, Any]]:
 
 def _actions(scan: Scan) -> list[dict[str, Any]]:
     """Range of each action and the share of steps in which it is at its bound (declared, else the largest seen)."""
-    columns, meta = scan.action, scan.dataset.meta
-    low = np.broadcast_to(
-        np.asarray(meta.action_low if meta.action_low is not None else columns.low), columns.low.shape
-    )
-    high = np.broadcast_to(
-        np.asarray(meta.action_high if meta.action_high is not None else columns.high), columns.high.shape
-    )
+    columns = scan.action
+    low, high = scan.bounds or (columns.low, columns.high)
     near = 1e-4 * (high - low)
     at = np.zeros(len(columns.names))
     for block in blocks(len(columns.values), columns.values[:1].nbytes):
         part = columns.values[block]
         at += ((part >= high - near) | (part <= low + near)).sum(axis=0)
     share = at / len(columns.values)
-    declared = meta.action_low is not None and meta.action_high is not None
     return [
-        {**one, "saturation": float(share[i]), "bounds": [_number(low[i]), _number(high[i])] if declared else None}
+        {**one, "saturation": float(share[i]), "bounds": [_number(low[i]), _number(high[i])] if scan.bounds else None}
         for i, one in enumerate(_columns(columns))
     ]
 

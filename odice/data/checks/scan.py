@@ -47,6 +47,16 @@ class Scan:
     action: Columns
     reward: Columns
 
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The declared bounds of continuous actions, one per column; None if they are unknown or do not fit."""
+        meta, width = self.dataset.meta, len(self.action.names)
+        pair = [np.asarray(b, np.float64) for b in (meta.action_low, meta.action_high) if b is not None]
+        if len(pair) < 2 or any(b.shape not in ((), (1,), (width,)) for b in pair):
+            return None
+        low, high = (np.broadcast_to(b, (width,)) for b in pair)
+        return low, high
+
     def step_place(self, row: int) -> dict[str, int]:
         """Where step `row` is, for people: episode and step inside it."""
         e = int(np.searchsorted(self.dataset.ends, row))

@@ -164,8 +164,7 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
     data, columns = scan.dataset, scan.action
     if data.discrete:
         return
-    meta = data.meta
-    if meta.action_low is None or meta.action_high is None:
+    if scan.bounds is None:
         if (np.maximum(columns.high, -columns.low) > 1 + 1e-5).any():
             yield Finding(
                 "unknown-bounds",
@@ -176,9 +175,7 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
                 {"low": columns.low.tolist(), "high": columns.high.tolist()},
             )
         return
-    low, high = (
-        np.broadcast_to(np.asarray(b, np.float64), columns.low.shape) for b in (meta.action_low, meta.action_high)
-    )
+    low, high = scan.bounds
     width = np.where(np.isfinite(high - low), high - low, 0)
     excess = np.maximum(columns.high - high, low - columns.low)
     over = np.flatnonzero(excess > 1e-6 * width + 1e-6)  # float32 rounding of the bounds themselves is no finding
