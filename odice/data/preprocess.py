@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odice.data.episodes import Dataset, blocks
+from odice.data.episodes import Dataset, blocks, release
 from odice.data.transitions import Convention, Rows, rows_of
 from odice.errors import OdiceError
 
@@ -225,6 +225,7 @@ def moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[np.
         for block in blocks(rows.size, 8 * width):
             steps, owner = rows.locate(np.arange(block.start, block.stop))
             result += function(dataset.observations[steps + owner].astype(np.float64)).sum(axis=0)
+            release(dataset.observations)
         return result
 
     mean = total(lambda obs: obs) / rows.size

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Meta, blocks, merge_meta
-from odice.data.load import find, reader_of
+from odice.data.episodes import Dataset, Meta, blocks, merge_meta, release
+from odice.data.load import Found, find, reader_of
 from odice.data.load import read as read_item
 from odice.data.preprocess import Fitted
 from odice.data.transitions import Convention, rows_of
@@ -96,23 +96,33 @@ def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, *
 def stored(source: Any, folder: str | Path | None = None, *, format=None, data_dir=None, **options: Any) -> Dataset:
     """The data set as a store: opened if there is one already, else made first. What `--stream` does.
 
-    The store lies in `folder`, by default beside the file (`log.parquet` -> `log.parquet.store`). It is used again as
-    long as it was made from that file, with the same size, time and options.
+    The store lies in `folder`, by default beside the source (`log.parquet` -> `log.parquet.store`). It is used again as
+    long as it was made from that source, with the same size, time and options.
     """
+    if isinstance(source, Dataset):
+        return source
     if isinstance(source, str | Path) and (Path(source) / HEADER).exists():
         return read(source)
     found = find(source, format=format, data_dir=data_dir)
-    if folder is None:
-        if not isinstance(found.items[0], Path):
-            raise OdiceError(f"To stream {str(source)[:80]}, which is not a file, name a folder for its copy on disk.")
-        path = found.items[0] if len(found.items) == 1 else found.items[0].parent
-        folder = path.with_name(path.name + ".store")
+    folder = _beside(found) if folder is None else folder
     if not Path(folder).exists():
         return make_store(source, folder, format=format, data_dir=data_dir, **options)
     made_from = _header(Path(folder)).get("made_from")
     if made_from is None or made_from != _identity(found.items, options):
         raise OdiceError(f"{folder}: holds the copy of another or an older source; delete it or name another folder.")
     return read(folder)
+
+
+def _beside(found: Found) -> Path:
+    item = found.items[0]
+    if isinstance(item, str):  # a Minari id
+        from minari.storage import get_dataset_path
+
+        item = Path(get_dataset_path(item))
+    if not isinstance(item, Path):
+        raise OdiceError("To stream data that are not in a file, name a folder for their copy on disk.")
+    path = item if len(found.items) == 1 else item.parent
+    return path.with_name(path.name + ".store")
 
 
 def _identity(items: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -140,9 +150,10 @@ class Streamed:
     def __init__(self, dataset: Dataset, convention: Convention = "qlearning", fitted: Fitted | None = None):
         self._dataset, self._rows, self._fitted = dataset, rows_of(dataset, convention), fitted or Fitted()
         self._ends = dataset.ends
-        self._maps = [m for name in LARGE if (m := getattr(getattr(dataset, name), "_mmap", None)) is not None]
-        for each in self._maps:
-            each.madvise(mmap.MADV_RANDOM)
+        self._arrays = [getattr(dataset, name) for name in LARGE]
+        for array in self._arrays:
+            if isinstance(array, np.memmap):  # reading ahead would fetch rows that nobody asked for
+                array._mmap.madvise(mmap.MADV_RANDOM)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def size(self) -> int:
@@ -172,7 +183,8 @@ class Streamed:
             action[piece] = data.actions[steps]
             reward[piece] = data.rewards[steps]
             terminated[piece] = data.terminated[owner] & (steps == self._ends[owner])
-            self._release()
+            for array in self._arrays:
+                release(array)
         fitted = self._fitted
         fields: dict[str, Any] = {
             "obs": fitted.observe(obs),
@@ -186,10 +198,6 @@ class Streamed:
             return batch
         first: Any = fitted.observe(data.observations[data.starts[initial] + initial])
         return batch._replace(initial_obs=first)
-
-    def _release(self) -> None:
-        for each in self._maps:
-            each.madvise(mmap.MADV_DONTNEED)
 
 
 class _Growing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from odice.data.doctor import check
 from odice.data.episodes import Dataset
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
-from odice.data.stream import Streamed
+from odice.data.stream import Streamed, stored
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.run.evaluate import Evaluator
@@ -42,7 +43,11 @@ def prepare(plan: Plan) -> Prepared:
     """Read and check the data, fit the preprocessing and build the transitions."""
     options = plan.options
     readers = {"schema": options.schema} if options.schema else {}
-    dataset = load(options.data, format=options.format, data_dir=options.data_dir, **readers)
+    named = isinstance(options.data, str | Path)
+    open_data = (
+        stored if options.stream and named else load
+    )  # a log that is streamed is copied once to a store beside it
+    dataset = open_data(options.data, format=options.format, data_dir=options.data_dir, **readers)
     report = check(dataset, allow=options.allow)
     fingerprint, share = dataset.fingerprint, getattr(plan.settings, "top_returns", 1.0)
     if share < 1.0:  # percentage BC: the algorithm declares which episodes it learns from

@@ -147,4 +147,13 @@ def test_a_file_is_copied_once_and_again_when_it_changes(tmp_path):
 def test_what_is_not_a_file_needs_a_folder(tmp_path):
     with pytest.raises(OdiceError, match="name a folder"):
         stored(list(make()))
+    assert stored(data := make()) is data
     assert stored(list(make()), tmp_path / "s").fingerprint == make().fingerprint
+
+
+def test_a_minari_id_is_streamed_from_a_copy_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    make().save("robot/mine-v0", "minari")
+    assert stored("robot/mine-v0").fingerprint == make().fingerprint
+    assert (tmp_path / "robot" / "mine-v0.store" / "store.json").exists()
+    assert isinstance(stored("robot/mine-v0").observations, np.memmap)
