@@ -156,7 +156,7 @@ def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
             f"ODICE_DATA to the folder that holds {file_names(name)[0]}."
         )
     for candidate in file_names(name):
-        if (path := Path(folder) / candidate).is_file():
+        if (path := Path(folder).expanduser() / candidate).is_file():
             return path
     raise OdiceError(
         f"{name}: looked in {folder} for {' or '.join(file_names(name))} and found none; download the file once "

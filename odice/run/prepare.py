@@ -43,10 +43,8 @@ def prepare(plan: Plan) -> Prepared:
     """Read and check the data, fit the preprocessing and build the transitions."""
     options = plan.options
     readers = {"schema": options.schema} if options.schema else {}
-    named = isinstance(options.data, str | Path)
-    open_data = (
-        stored if options.stream and named else load
-    )  # a log that is streamed is copied once to a store beside it
+    on_disk = options.stream and isinstance(options.data, str | Path)
+    open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
     dataset = open_data(options.data, format=options.format, data_dir=options.data_dir, **readers)
     report = check(dataset, allow=options.allow)
     fingerprint, share = dataset.fingerprint, getattr(plan.settings, "top_returns", 1.0)
