@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from odice.data.episodes import Dataset
+from odice.data.build import in_memory
+from odice.data.episodes import Dataset, blocks
 from odice.errors import OdiceError, unknown_name
 from odice.types import Transitions
 
@@ -61,20 +62,28 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
     observation where it is known and a repetition where it is not: it may be read only behind the mask.
     """
     rows = rows_of(dataset, convention)
-    steps, owner = rows.locate(np.arange(rows.size))
     if len(dataset.observations) >= 2**31:
         raise OdiceError(
             f"{dataset.meta.source}: {len(dataset.observations):,} observations are too many for one device."
         )
-    index = (steps + owner).astype(np.int32)
-    whole = rows.size == dataset.n_steps
+    index = in_memory("index", (rows.size,), np.int32)
+    action = in_memory("actions", (rows.size, *dataset.actions.shape[1:]), dataset.actions.dtype.type)
+    reward = in_memory("rewards", (rows.size,), np.float32)
+    terminated = in_memory("flags", (rows.size,), np.bool_)
+    ends = dataset.ends
+    for block in blocks(rows.size, 32):  # in blocks, because 8-byte numbers for all rows would outweigh the data
+        steps, owner = rows.locate(np.arange(block.start, block.stop))
+        index[block] = steps + owner
+        action[block] = dataset.actions[steps]
+        reward[block] = dataset.rewards[steps]
+        terminated[block] = dataset.terminated[owner] & (steps == ends[owner])
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
         "next_index": index + np.int32(1),
-        "action": dataset.actions if whole else dataset.actions[steps],
-        "reward": dataset.rewards if whole else dataset.rewards[steps],
-        "terminated": dataset.step_flags("terminated")[steps],
+        "action": action,
+        "reward": reward,
+        "terminated": terminated,
         "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)
