@@ -42,6 +42,12 @@ def test_version(capsys):
     assert odice.__version__ in capsys.readouterr().out
 
 
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m odice.cli.main --help | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_unknown_command_is_one_sentence_and_exit_2(capsys):
     assert main(["teory"]) == 2
     captured = capsys.readouterr()

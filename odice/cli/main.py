@@ -1,5 +1,6 @@
 """`odice COMMAND ...`: finds the command's module, imports only that one, and turns bad input into one sentence."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -35,26 +36,31 @@ def usage() -> str:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+def run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
     if argv[0] in ("-V", "--version"):
         print(f"odice {__version__}")
         return 0
+    if argv[0] not in COMMANDS:
+        raise unknown_name("command", argv[0], COMMANDS)
+    return import_module(f"odice.cli.{argv[0]}").main(argv[1:])
+
+
+def main(argv: list[str] | None = None) -> int:
     try:
-        if argv[0] not in COMMANDS:
-            raise unknown_name("command", argv[0], COMMANDS)
-        return import_module(f"odice.cli.{argv[0]}").main(argv[1:])
+        code = run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
     except OdiceError as error:
         print(f"odice: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("odice: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `odice ... | head`
-        sys.stderr.close()
+    except BrokenPipeError:  # `odice ... | head` has seen enough; what is left in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
