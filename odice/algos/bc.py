@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Int
 from odice.algos import register
 from odice.core.checks import require, validate
 from odice.core.networks import Init, Policy, TanhPolicy, policy_network
-from odice.core.targets import adam, step
+from odice.core.targets import adam, begin, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -105,7 +105,7 @@ def bc(cfg: BCConfig, spec: Spec) -> Algo:
             deterministic=cfg.policy == "deterministic",
             init=cfg.init,
         )
-        return State(policy, optimiser.init(policy), jnp.zeros((), jnp.int32))  # pyright: ignore[reportArgumentType]
+        return State(policy, begin(optimiser, policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random

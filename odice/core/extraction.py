@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.core.divergences import Divergence
-from odice.core.networks import Policy
 
 WeightForm = Literal["residual", "ratio", "excess"]
 """What a residual R is worth, written out for Pearson chi-square:
@@ -18,6 +17,12 @@ WeightForm = Literal["residual", "ratio", "excess"]
 `excess`    max(0, R/2)       the ratio above that of a zero residual: drops the "+1"
 `residual`  max(0, R)         drops the "+1" and the factor: the paper's appendix and the reference code
 """
+
+
+class Density(Protocol):
+    """Whatever has log pi(a|s)."""
+
+    def log_prob(self, obs: Any, action: Any) -> Float[Array, " b"]: ...
 
 
 def residual_weight(
@@ -38,8 +43,24 @@ def advantage_weight(advantage: Float[Array, " b"], temperature: float, clamp: f
     return jnp.exp(jnp.minimum(temperature * advantage, math.log(clamp)))
 
 
+def log_ratio(x: Float[Array, " b"], divergence: str, *, floor_below_one: bool = False) -> Float[Array, " b"]:
+    """log w(x) in a form whose gradient does not vanish or overflow where w is small.
+
+    Half Pearson's w is 0 below x = -1: there its log is held at log(1e-10). `floor_below_one` does so for every x < 0, which
+    is what OptiDICE's released code does by mistake.
+    """
+    if divergence == "kl":
+        return x - 1
+    above = jnp.log1p(jnp.maximum(x, 0.0))
+    if divergence == "soft-chi2":
+        return jnp.where(x < 0, x, above)
+    tiny = math.log(1e-10)
+    below = jnp.full_like(x, tiny) if floor_below_one else jnp.log(jnp.maximum(1 + jnp.minimum(x, 0.0), 1e-10))
+    return jnp.where(x < 0, below, above)
+
+
 def weighted_cloning(
-    policy: Policy,
+    policy: Density,
     weight: Float[Array, " b"],
     obs: Float[Array, "b obs"],
     action: Float[Array, "b act"] | Int[Array, " b"],

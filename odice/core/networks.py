@@ -35,6 +35,11 @@ def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[A
     )
 
 
+def symmetric(bound: float) -> Callable[..., Array]:
+    """An initialiser: uniform between -bound and bound."""
+    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
 class MLP(eqx.Module):
     """Linear layers with an optional LayerNorm between each hidden linear map and its ReLU."""
 
@@ -51,7 +56,7 @@ class MLP(eqx.Module):
         *,
         layer_norm: bool = False,
         init: Init = "torch",
-        last: jax.nn.initializers.Initializer | None = None,
+        last: Callable[..., Array] | None = None,
         activation: Callable[[Array], Array] = jax.nn.relu,
     ):
         """`last` initialises the output layer's weights (its biases are then 0) where `init` is too coarse for it."""

@@ -8,7 +8,6 @@ import jax
 import optax
 from jaxtyping import PyTree
 
-
 Params = TypeVar("Params")
 
 
@@ -33,3 +32,8 @@ def step(
     """One optimiser step: (new parameters, new optimiser state)."""
     updates, opt_state = optimiser.update(gradient, opt_state, cast(Any, params))
     return cast(Params, optax.apply_updates(cast(Any, params), updates)), opt_state
+
+
+def begin(optimiser: optax.GradientTransformation, params: PyTree) -> optax.OptState:
+    """An optimiser's state before its first step."""
+    return optimiser.init(cast(Any, params))

@@ -25,10 +25,14 @@ def make_batch(seed=0, n=16, discrete=False, initial=False):
     return batch._replace(initial_obs=jnp.asarray(first)) if initial else batch
 
 
-def warm(name, settings, spec=SPEC, steps=3, **batch_options):
-    """An algorithm and a state a few updates old, so that targets and moments are not those of the beginning."""
+def warm(name, settings, spec=SPEC, steps=3, jit=False, **batch_options):
+    """An algorithm and a state a few updates old, so that targets and moments are not those of the beginning.
+
+    `jit` compiles the update as a whole: faster for one long update, slower for many short variants of the same shapes.
+    """
     algo = make(name, spec, **settings)
-    state = algo.init(jax.random.key(1), spec)
+    algo = algo._replace(update=jax.jit(algo.update)) if jit else algo
+    state = jax.jit(lambda key: algo.init(key, spec))(jax.random.key(1))
     for i in range(steps):
         batch = make_batch(10 + i, discrete=spec.discrete, **batch_options)
         state, _ = algo.update(state, batch, jax.random.key(i))

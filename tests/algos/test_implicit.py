@@ -1,0 +1,338 @@
+"""The family of implicit Q-learning (IQL, SQL, EQL, f-DVL): whole updates against numpy, order, gradients, identities."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from odice.algos import algorithms, make
+from odice.algos.fdvl import FDVLConfig
+from odice.algos.fdvl import losses as fdvl_losses
+from odice.algos.iql import IQLConfig
+from odice.algos.iql import losses as iql_losses
+from odice.algos.sql import EQLConfig, SQLConfig, exponential_losses, sparse_losses
+from odice.core import vdice
+from odice.core.critics import Critic, expectile, huber, least
+from odice.core.divergences import divergence
+from odice.core.extraction import advantage_weight
+from odice.errors import OdiceError
+from odice.types import Spec
+from tests.algos.support import (
+    SPEC,
+    adam,
+    arrays,
+    close,
+    flatten,
+    gaussian,
+    heads,
+    learn,
+    make_batch,
+    same,
+    slope,
+    twin,
+    warm,
+)
+
+GAMMA, TAU, LR, CLAMP = 0.9, 0.1, 0.05, 1.5
+LINEAR = {
+    "value_hidden": (),
+    "critic_hidden": (),
+    "policy_hidden": (),
+    "layer_norm": False,
+    "init": "torch",
+    "discount": GAMMA,
+    "polyak": TAU,
+    "value_lr": LR,
+    "critic_lr": LR,
+    "policy_lr": LR,
+    "cosine_steps": 0,
+    "weight_clamp": CLAMP,
+}
+EXTRA = {
+    "iql": {"expectile": 0.8, "beta": 2.0},
+    "sql": {"alpha": 0.7},
+    "eql": {"alpha": 1.3, "sharpness": 4.0, "exponent_cap": 0.9},
+    "fdvl": {"lam": 0.6, "temperature": 2.0, "huber_delta": 0.6},
+}
+NAMES = sorted(EXTRA)
+
+
+# --- the formulas of the facts sheet, in numpy ----------------------------------------------------------------------
+
+
+def numpy_value_loss(name, q, v, frozen_v):
+    """`frozen_v` is V where a gradient must not go (EQL's scale)."""
+    if name == "iql":
+        u = q - v
+        return np.mean(np.where(u < 0, 0.2, 0.8) * u**2)
+    if name == "sql":
+        u = (q - v) / 1.4 + 1
+        return np.mean((u > 0) * u**2 + v / 0.7)
+    if name == "eql":
+        z = np.minimum((q - v) / 1.3, 0.9)
+        big = max(np.minimum((q - frozen_v) / 1.3, 0.9).max(), -1.0)
+        return np.mean(np.exp(z - big) + np.exp(-big) * v / 1.3)
+    y = q - v
+    return np.mean(0.6 * np.where(y <= -2, -1, y + y**2 / 4) + 0.4 * v)
+
+
+def numpy_weight(name, q, v):
+    sharp = {"iql": 2.0, "eql": 4.0 / 1.3, "fdvl": 2.0}
+    return np.clip(q - v if name == "sql" else np.exp(sharp[name] * (q - v)), 0, CLAMP)
+
+
+def numpy_error(name, d):
+    if name != "fdvl":
+        return d**2
+    return np.where(np.abs(d) <= 0.6, 0.5 * d**2, 0.6 * (np.abs(d) - 0.3))
+
+
+def numpy_update(name, state, batch, fresh=True):
+    s, a, r, s2, m = arrays(batch)
+    value, critic, target, policy = map(flatten, (state.value, state.critic, state.target, state.policy))
+    q = twin(target, s, a).min(0)
+    v_of = lambda theta, x: heads(theta, x, 1)[0]
+    loss = lambda theta: numpy_value_loss(name, q, v_of(theta, s), v_of(value, s))
+    new_value = adam(value, slope(loss, value), state.value_opt, LR)
+    used = new_value if fresh else value
+    weight = numpy_weight(name, q, v_of(used, s))
+    loss = lambda theta: -np.mean(weight * gaussian(theta, s, a, tanh=True))
+    new_policy = adam(policy, slope(loss, policy), state.policy_opt, LR)
+    goal = r + GAMMA * m * v_of(used, s2)
+    loss = lambda theta: numpy_error(name, goal - twin(theta, s, a)).mean(1).sum()
+    new_critic = adam(critic, slope(loss, critic), state.critic_opt, LR)
+    return new_value, new_critic, TAU * new_critic + (1 - TAU) * target, new_policy
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_one_update_equals_numpy(name, fresh):
+    batch = make_batch()
+    algo, state = warm(name, LINEAR | EXTRA[name] | {"fresh_value": fresh})
+    expected = numpy_update(name, state, batch, fresh)
+    after, metrics = algo.update(state, batch, None)
+    for tree, numbers in zip((after.value, after.critic, after.target, after.policy), expected, strict=True):
+        close(tree, numbers)
+    assert after.step == 4
+    assert 0 < metrics["weight_mean"] < CLAMP  # some weights are inside their clamp
+    assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
+
+
+def test_the_surrogate_of_the_official_fdvl_code():
+    """max(d + d^2/4, 0): 0 on [-4, 0], growing again below, and equal to the conjugate above 0."""
+    d = np.linspace(-6, 3, 40).astype(np.float32)
+    zeros = jnp.zeros(1)
+    loss = lambda surrogate, x: float(
+        fdvl_losses(FDVLConfig(lam=0.6, surrogate=surrogate)).value(jnp.asarray([x]), zeros)
+    )
+    coded = np.array([loss(True, x) for x in d])
+    np.testing.assert_allclose(coded, 0.6 * np.maximum(d + d**2 / 4, 0), rtol=1e-4, atol=1e-6)
+    exact = np.array([loss(False, x) for x in d])
+    np.testing.assert_allclose(exact[d >= 0], coded[d >= 0], rtol=1e-4, atol=1e-6)
+    assert np.all(exact[d < 0] < coded[d < 0])
+
+
+# --- stop-gradients -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_updates_touch_only_their_own_network(name):
+    """With the other learning rates at 0, no gradient has moved anything else."""
+    batch = make_batch()
+    for own in ("value", "critic", "policy"):
+        rates = {f"{each}_lr": LR if each == own else 0.0 for each in ("value", "critic", "policy")}
+        algo, state = warm(name, LINEAR | EXTRA[name] | rates)
+        after, _ = algo.update(state, batch, None)
+        for each in ("value", "critic", "policy"):
+            moved = not np.array_equal(flatten(getattr(after, each)), flatten(getattr(state, each)))
+            assert moved == (each == own)
+
+
+def test_the_scale_of_eql_carries_no_gradient():
+    """The largest exponent scales the loss and is not differentiated: twice the scale, twice the gradient."""
+    frame = exponential_losses(EQLConfig(alpha=1.0))
+    q = jnp.asarray([0.3, -0.2, 1.0])
+    v = jnp.zeros(3)
+    largest = 1.0
+    gradient = jax.grad(lambda v: frame.value(q, v))(v)
+    np.testing.assert_allclose(gradient, (1 - np.exp(np.asarray(q))) / 3 * np.exp(-largest), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_next_observation_of_a_terminal_is_never_used(name):
+    batch = make_batch()
+    algo, state = warm(name, LINEAR | EXTRA[name])
+    garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
+    clean, dirty = (algo.update(state, each, None)[0] for each in (batch, garbage))
+    same(clean.critic, dirty.critic)
+    moved = garbage._replace(terminated=jnp.zeros_like(batch.terminated))
+    with pytest.raises(AssertionError):
+        same(clean.critic, algo.update(state, moved, None)[0].critic, rtol=1e-2)
+
+
+# --- identities -----------------------------------------------------------------------------------------------------
+
+Q = jnp.asarray(np.random.default_rng(0).normal(size=64), jnp.float32)
+V = jnp.asarray(np.random.default_rng(1).normal(size=64) * 3, jnp.float32)
+
+
+def value_gradient(losses, v=V):
+    return jax.grad(lambda v: losses.value(Q, v))(v)
+
+
+def test_expectile_one_half_is_the_squared_error():
+    half = iql_losses(IQLConfig(expectile=0.5))
+    np.testing.assert_allclose(2 * half.value(Q, V), np.mean((np.asarray(Q) - np.asarray(V)) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(value_gradient(half), (V - Q) / 64, rtol=1e-5, atol=1e-8)
+
+
+def test_sql_at_one_is_twice_semi_gradient_vdice_at_one_half():
+    """Up to the constant 1, with Q in the place of r + gamma m V(s')."""
+    frozen = vdice.Frozen(v_bar=V[None], v_next_bar=Q[None])
+    ones = jnp.ones(64)
+    pair = vdice.losses(frozen, 0 * ones, ones, divergence=divergence("pearson"), lam=0.5, discount=1.0)
+    semi = lambda v: pair.forward(v[None]) + pair.rest(v[None])
+    sql = sparse_losses(SQLConfig(alpha=1.0))
+    np.testing.assert_allclose(sql.value(Q, V), 2 * semi(V) + 1, rtol=1e-5)
+    np.testing.assert_allclose(value_gradient(sql), 2 * jax.grad(semi)(V), rtol=1e-5, atol=1e-7)
+
+
+def test_eql_is_the_reverse_kl():
+    """Times its scale: E[f*(q - v) + v] with the conjugate of x log x - x + 1, where no exponent is cut."""
+    eql = exponential_losses(EQLConfig(alpha=1.0, exponent_cap=50.0))
+    v = V / 3  # no weight reaches the cap of our conjugate
+    scale = np.exp(np.max(np.asarray(Q - v)))
+    kl = lambda v: jnp.mean(divergence("kl-normalised").conjugate(Q - v) + v)
+    np.testing.assert_allclose(scale * eql.value(Q, v), kl(v) + 1, rtol=1e-4)
+    np.testing.assert_allclose(scale * value_gradient(eql, v), jax.grad(kl)(v), rtol=1e-3, atol=1e-6)
+
+
+def test_fdvl_at_one_half_is_half_of_sql_at_one():
+    gradients = [value_gradient(x) for x in (fdvl_losses(FDVLConfig(lam=0.5)), sparse_losses(SQLConfig(alpha=1.0)))]
+    np.testing.assert_allclose(2 * gradients[0], gradients[1], rtol=1e-5, atol=1e-7)
+
+
+def test_weights_of_the_papers():
+    sql = sparse_losses(SQLConfig(alpha=0.5, sparse_ratio=True))
+    np.testing.assert_allclose(
+        sql.weight(Q, V), np.clip((np.asarray(Q) - np.asarray(V)) / 1.0 + 1, 0, 100), rtol=1e-5, atol=1e-6
+    )
+    assert np.all(np.asarray(sparse_losses(SQLConfig()).weight(Q, V))[np.asarray(Q < V)] == 0)
+    np.testing.assert_allclose(iql_losses(IQLConfig(beta=0.0)).weight(Q, V), np.ones(64))  # beta = 0: cloning
+
+
+# --- shared pieces --------------------------------------------------------------------------------------------------
+
+
+def test_expectile_minimiser_on_a_grid():
+    """The tau-expectile m of numbers x solves sum |tau - 1{x < m}| (x - m) = 0."""
+    x = np.random.default_rng(2).normal(size=200)
+    grid = np.linspace(-2, 2, 4001)
+    total = [float(jnp.mean(expectile(jnp.asarray(x - m, jnp.float32), 0.9))) for m in grid[::10]]
+    best = grid[::10][int(np.argmin(total))]
+    balance = np.sum(np.where(x < best, 0.1, 0.9) * (x - best))
+    assert abs(balance) < 0.01 * 200
+
+
+def test_huber_and_advantage_weight():
+    u = np.array([-3.0, -0.5, 0.0, 1.0, 1.5], np.float32)
+    np.testing.assert_allclose(huber(jnp.asarray(u), 1.0), [2.5, 0.125, 0.0, 0.5, 1.0])
+    weight = advantage_weight(jnp.asarray([-1.0, 0.0, 1e6]), 3.0, 100.0)
+    np.testing.assert_allclose(weight, [np.exp(-3), 1, 100], rtol=1e-5)
+    slope_at = jax.grad(lambda x: advantage_weight(x[None], 3.0, 100.0)[0])(jnp.asarray(1e6))
+    assert slope_at == 0  # clamped, and no overflow on the way
+
+
+def test_discrete_critic_picks_the_output_of_its_action():
+    spec = Spec(3, 4, discrete=True)
+    critic = jax.jit(lambda key: Critic(key, spec, (8,)))(jax.random.key(0))
+    batch = make_batch()
+    action = jnp.arange(16) % 4
+    every = np.asarray(critic.every(batch.obs))
+    assert every.shape == (2, 16, 4)
+    picked = critic(batch.obs, action)
+    np.testing.assert_allclose(picked, every[:, np.arange(16), np.arange(16) % 4], rtol=1e-6)
+    np.testing.assert_allclose(least(picked), np.minimum(*np.asarray(picked)), rtol=1e-6)
+
+
+def test_the_policys_learning_rate_falls_along_a_cosine():
+    sizes = []
+    for steps in (0, 3):
+        algo, state = warm("iql", LINEAR | {"cosine_steps": 4}, steps=steps)
+        after, _ = algo.update(state, make_batch(), None)
+        gradient = flatten(after.policy) - flatten(state.policy)
+        sizes.append(np.abs(gradient).max())
+    assert sizes[0] == pytest.approx(LR, rel=1e-3)  # Adam's first step has the size of its rate
+    assert sizes[1] < 0.5 * LR * (1 + np.cos(np.pi * 3 / 4)) * 4
+
+
+def test_corls_deterministic_policy_is_cloned_by_squared_error():
+    algo, state = warm("iql", LINEAR | {"deterministic": True})
+    batch = make_batch()
+    s, a, *_ = arrays(batch)
+    distance = ((np.tanh(s @ flatten(state.policy)[:6].reshape(3, 2) + flatten(state.policy)[6:]) - a) ** 2).sum(1)
+    np.testing.assert_allclose(state.policy.log_prob(batch.obs, batch.action), -distance, rtol=1e-4)
+    assert algo.act(state, batch.obs).shape == (16, SPEC.action_dim)
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+TRAIN = {"value_hidden": (32, 32), "critic_hidden": (32, 32), "policy_hidden": (32,), "cosine_steps": 0, "polyak": 0.05}
+TRAIN |= {"init": "torch", "value_lr": 3e-3, "critic_lr": 3e-3, "policy_lr": 3e-3}
+SEARCH = {
+    "iql": {"expectile": 0.8, "beta": 3.0},
+    "sql": {"alpha": 0.3},
+    "eql": {"alpha": 1.0},
+    "fdvl": {"lam": 0.7, "temperature": 3.0, "batch_size": 128},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_finds_the_best_first_action(name, discrete):
+    action, metrics = learn(name, steps=1000, discrete=discrete, **TRAIN, **SEARCH[name])
+    assert all(np.isfinite(x) for x in metrics.values())
+    if discrete:
+        assert action == 3
+        assert action.dtype.kind == "i"
+    else:
+        np.testing.assert_allclose(action, [0.5], atol=0.15)
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("iql", {"expectile": 1.0}, "expectile must lie"),
+        ("iql", {"expectile": float("nan")}, "expectile must lie"),
+        ("iql", {"beta": -1.0}, "beta"),
+        ("iql", {"init": "ortogonal"}, "Did you mean 'orthogonal'"),
+        ("iql", {"critic_lr": -1.0}, "critic_lr"),
+        ("iql", {"cosine_steps": -1}, "cosine_steps"),
+        ("iql", {"weight_clamp": 0.0}, "weight_clamp"),
+        ("sql", {"alpha": 0.0}, "alpha must be a positive number"),
+        ("eql", {"sharpness": float("inf")}, "sharpness"),
+        ("fdvl", {"lam": 1.0}, "lam must lie"),
+        ("fdvl", {"divergence": "pearsson"}, "Did you mean 'pearson'"),
+        ("fdvl", {"divergence": "kl", "surrogate": True}, "surrogate"),
+        ("fdvl", {"polyak": 0.0}, "polyak"),
+    ],
+)
+def test_bad_settings_are_refused(name, settings, message):
+    with pytest.raises(OdiceError, match=message):
+        make(name, SPEC, **settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_has_a_docstring_in_its_source(name):
+    """`odice train --help` shows them."""
+    import inspect
+
+    source = "".join(inspect.getsource(c) for c in algorithms()[name].config.__mro__ if dataclasses.is_dataclass(c))
+    for field in dataclasses.fields(algorithms()[name].config):
+        assert source.split(f"    {field.name}: ")[1].splitlines()[1].strip().startswith('"""'), field.name
