@@ -1,0 +1,131 @@
+"""Distributions inside the action box: tanh of a Gaussian, and of a mixture of Gaussians.
+
+For u ~ N(mean, std^2) and a = tanh(u):    log p(a) = log N(u) - sum log(1 - tanh(u)^2)
+and log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from odice.core.networks import LOG_STD_MAX, LOG_STD_MIN, MLP, Deterministic
+from odice.types import Spec
+
+EDGE = 1 - 1e-6
+"""Logged actions are moved this far inside the box before atanh."""
+
+
+class Sample(NamedTuple):
+    """Actions of a policy, with gradients through the noise (reparameterised)."""
+
+    action: Float[Array, "*n b act"]
+    log_prob: Float[Array, "*n b"]
+    raw: Float[Array, "*n b act"]
+    """Before the tanh."""
+    raw_log_prob: Float[Array, "*n b"]
+    """Log density before the tanh."""
+
+
+def normal_log_prob(u: Array, mean: Array, log_std: Array) -> Array:
+    """log N(u; mean, diag(exp(log_std))^2), summed over the last axis."""
+    z = (u - mean) * jnp.exp(-log_std)
+    return jnp.sum(-0.5 * z * z - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
+
+
+def log_volume(u: Array) -> Array:
+    """sum log(1 - tanh(u)^2) over the last axis: what tanh does to a volume."""
+    return jnp.sum(2 * (math.log(2) - u - jax.nn.softplus(-2 * u)), axis=-1)
+
+
+def unsquash(action: Array) -> Array:
+    """atanh of a logged action, kept finite."""
+    return jnp.arctanh(jnp.clip(action, -EDGE, EDGE))
+
+
+class SquashedPolicy(eqx.Module):
+    """tanh of a diagonal Gaussian whose mean and spread come from one network.
+
+    log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output itself.
+    """
+
+    network: MLP
+    affine: Float[Array, " two"] | None
+    log_std_min: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        spec: Spec,
+        hidden: Sequence[int],
+        *,
+        affine: tuple[float, float] | None = None,
+        log_std_min: float = LOG_STD_MIN,
+        **options,
+    ):
+        self.network = MLP(key, (spec.obs_dim, *hidden, 2 * spec.action_dim), **options)
+        self.affine = None if affine is None else jnp.asarray(affine)
+        self.log_std_min = log_std_min
+
+    def parameters(self, obs: Float[Array, "*b obs"]) -> tuple[Float[Array, "*b act"], Float[Array, "*b act"]]:
+        """Mean and log standard deviation before the tanh."""
+        mean, log_std = jnp.split(self.network(obs), 2, axis=-1)
+        if self.affine is not None:
+            log_std = self.affine[0] * log_std + self.affine[1]
+        return mean, jnp.clip(log_std, self.log_std_min, LOG_STD_MAX)
+
+    def sample(self, key: PRNGKeyArray, obs: Float[Array, "b obs"], count: int | None = None) -> Sample:
+        """One action per state, or `count` of them in a leading axis."""
+        mean, log_std = self.parameters(obs)
+        if count is not None:
+            mean, log_std = mean[None], log_std[None]
+        shape = mean.shape if count is None else (count, *mean.shape[1:])
+        raw = mean + jnp.exp(log_std) * jax.random.normal(key, shape)
+        raw_log_prob = normal_log_prob(raw, mean, log_std)
+        return Sample(jnp.tanh(raw), raw_log_prob - log_volume(raw), raw, raw_log_prob)
+
+    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
+        raw = unsquash(action)
+        return normal_log_prob(raw, *self.parameters(obs)) - log_volume(raw)
+
+    def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
+        """tanh of the mean."""
+        return jnp.tanh(jnp.split(self.network(obs), 2, axis=-1)[0])
+
+    def deterministic(self) -> Deterministic:
+        """The network without the outputs of the spread."""
+        size = self.network.biases[-1].shape[0] // 2
+        last = lambda net: (net.weights[-1], net.biases[-1])
+        means = self.network.weights[-1][:, :size], self.network.biases[-1][:size]
+        return Deterministic(eqx.tree_at(last, self.network, means), "tanh")
+
+
+class SquashedMixture(eqx.Module):
+    """tanh of a mixture of diagonal Gaussians: a model of the data's own policy."""
+
+    network: MLP
+    components: int = eqx.field(static=True)
+
+    def __init__(self, key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, components: int = 5, **options):
+        outputs = components * (1 + 2 * spec.action_dim)
+        self.network = MLP(key, (spec.obs_dim, *hidden, outputs), **options)
+        self.components = components
+
+    def raw_log_prob(self, obs: Float[Array, "b obs"], raw: Float[Array, "b act"]) -> Float[Array, " b"]:
+        """Log density before the tanh."""
+        k, size = self.components, raw.shape[-1]
+        out = self.network(obs)
+        share = jax.nn.log_softmax(out[..., :k], axis=-1)
+        mean, log_std = jnp.split(out[..., k:].reshape(*out.shape[:-1], k, 2 * size), 2, axis=-1)
+        log_std = jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)
+        return jax.nn.logsumexp(share + normal_log_prob(raw[..., None, :], mean, log_std), axis=-1)
+
+    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
+        raw = unsquash(action)
+        return self.raw_log_prob(obs, raw) - log_volume(raw)

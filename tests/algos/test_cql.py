@@ -1,0 +1,276 @@
+"""CQL against numpy: the conservative term, both backups, Lagrange, soft actor-critic as its limit, discrete actions."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from odice.algos import make
+from odice.algos.cql import CQLConfig, conservative, penalty, proposals, td_target
+from odice.core.critics import Joined
+from odice.core.soft import soft_policy_loss
+from odice.core.squashed import SquashedPolicy, log_volume
+from odice.errors import OdiceError
+from odice.types import Spec
+from tests.algos.support import (
+    SPEC,
+    adam,
+    arrays,
+    close,
+    flatten,
+    learn,
+    linear,
+    make_batch,
+    same,
+    slope,
+    twin,
+    warm,
+    zero,
+)
+
+GAMMA, TAU, LR, N = 0.9, 0.1, 0.02, 3
+LINEAR = {"critic_hidden": (), "policy_hidden": (), "discount": GAMMA, "polyak": TAU, "critic_lr": LR, "policy_lr": LR}
+LINEAR |= {"n_actions": N, "init": "torch", "cql_weight": 0.7, "cql_temperature": 0.8}
+KEY = jax.random.key(9)
+LOG2PI = math.log(2 * math.pi)
+
+
+# --- soft actor-critic with a linear squashed Gaussian, in numpy ----------------------------------------------------
+
+
+def noise(key, *shape):
+    return np.asarray(jax.random.normal(key, shape), np.float64)
+
+
+def squashed(theta, s, eps):
+    """Actions and log densities; parameters in the order network (3 -> 4), scale and shift of the log std."""
+    mean, out = np.split(linear(theta, s, 4), 2, -1)
+    log_std = np.clip(theta[-2] * out + theta[-1], -20, 2)
+    raw = mean + np.exp(log_std) * eps
+    action = np.tanh(raw)
+    normal = (-0.5 * eps**2 - log_std - 0.5 * LOG2PI).sum(-1)
+    return action, normal - np.log(1 - action**2).sum(-1)
+
+
+def many(theta, s, actions):
+    """Q_i of several actions per state: (heads, n, b)."""
+    return np.stack([twin(theta, s, a) for a in actions], 1)
+
+
+def log_sum_exp(x, axis):
+    top = x.max(axis, keepdims=True)
+    return (top + np.log(np.exp(x - top).sum(axis, keepdims=True))).squeeze(axis)
+
+
+def numpy_update(state, batch, weight=0.7, temperature=0.8, prime=None):
+    """Order of keys: policy, next action, uniform, here, there."""
+    s, a, r, s2, m = arrays(batch)
+    keys = jax.random.split(KEY, 5)
+    policy, critic, target = map(flatten, (state.policy, state.critic, state.target))
+    alpha = np.exp(float(state.log_alpha))
+    eps = noise(keys[0], 1, 16, 2)[0]
+
+    def policy_loss(theta):
+        action, log_pi = squashed(theta, s, eps)
+        return np.mean(alpha * log_pi - twin(critic, s, action).min(0))
+
+    a2, _ = squashed(policy, s2, noise(keys[1], 1, 16, 2)[0])
+    y = r + GAMMA * m * twin(target, s2, a2).min(0)
+    uniform = np.asarray(jax.random.uniform(keys[2], (N, 16, 2), minval=-1.0, maxval=1.0), np.float64)
+    there = np.where(m[:, None] == 1, s2, s)
+    here, log_here = squashed(policy, s, noise(keys[3], N, 16, 2))
+    away, log_away = squashed(policy, there, noise(keys[4], N, 16, 2))
+    actions = np.concatenate([uniform, away, here])
+    density = np.concatenate([np.full((N, 16), 2 * np.log(0.5)), log_away, log_here])
+
+    def gap(theta):
+        q = (many(theta, s, actions) - density) / temperature
+        return (temperature * log_sum_exp(q, 1) - twin(theta, s, a)).mean(1)
+
+    scale = weight if prime is None else prime[0] * weight
+    critic_loss = lambda theta: ((twin(theta, s, a) - y) ** 2).mean(1).sum() + (scale * gap(theta)).sum()
+    log_pi = squashed(policy, s, eps)[1].mean()
+    new_critic = adam(critic, slope(critic_loss, critic), state.critic_opt, LR)
+    return {
+        "policy": adam(policy, slope(policy_loss, policy), state.policy_opt, LR),
+        "critic": new_critic,
+        "target": TAU * new_critic + (1 - TAU) * target,
+        "log_alpha": adam(flatten(state.log_alpha), np.array([-(log_pi - 2)]), state.alpha_opt, LR),
+        "gap": gap(critic),
+    }
+
+
+@pytest.mark.parametrize("weight", [0.7, 0.0])
+def test_one_update_equals_numpy(weight):
+    """With weight 0 the numpy side is plain soft actor-critic."""
+    algo, state = warm("cql", LINEAR | {"cql_weight": weight}, jit=True)
+    batch = make_batch()
+    expected = numpy_update(state, batch, weight)
+    after, metrics = algo.update(state, batch, KEY)
+    for name in ("policy", "critic", "target", "log_alpha"):
+        close(getattr(after, name), expected[name], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(metrics["conservative_gap"], expected["gap"].mean(), rtol=1e-3)
+    assert after.step == 4
+    assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
+
+
+@pytest.mark.parametrize("form", ["corl", "official"])
+def test_lagrange(form):
+    """alpha' weighs the penalty of this update, and climbs while D is above the gap."""
+    gap, sign = (-50.0, 1) if form == "corl" else (50.0, -1)
+    algo, state = warm("cql", LINEAR | {"lagrange_gap": gap, "lagrange_form": form}, steps=0, jit=True)
+    assert state.log_alpha_prime == (1.0 if form == "corl" else 0.0)
+    batch, alpha_prime = make_batch(), np.exp(float(state.log_alpha_prime))
+    expected = numpy_update(state, batch, prime=(alpha_prime,))
+    after, metrics = algo.update(state, batch, KEY)
+    close(after.critic, expected["critic"], rtol=2e-3, atol=2e-4)
+    moved = float(after.log_alpha_prime - state.log_alpha_prime)
+    assert moved == pytest.approx(sign * LR, rel=1e-3)  # Adam's first step
+    assert metrics["alpha_prime"] == pytest.approx(alpha_prime)
+    cfg = CQLConfig(cql_weight=0.7, lagrange_gap=2.0, lagrange_form=form)
+    by_hand = {"corl": 0.7 * (1 - 2) + 0.7 * (4 - 2), "official": (0.7 * 1 - 2) + (0.7 * 4 - 2)}[form]
+    np.testing.assert_allclose(
+        penalty(cfg, jnp.asarray(0.3), jnp.asarray([1.0, 4.0])), np.exp(0.3) * by_hand, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("order", ["min-max", "max-min"])
+def test_max_backup_in_both_orders(order):
+    _, state = warm("cql", LINEAR, jit=True)
+    batch = make_batch()
+    _, _, r, s2, m = arrays(batch)
+    actions, _ = squashed(flatten(state.policy), s2, noise(KEY, N, 16, 2))
+    q = many(flatten(state.target), s2, actions)
+    v = q.min(0).max(0) if order == "min-max" else q.max(1).min(0)
+    cfg = CQLConfig(**LINEAR, max_backup=True, backup_order=order)
+    np.testing.assert_allclose(td_target(cfg, state, batch, KEY), r + GAMMA * m * v, rtol=1e-4, atol=1e-5)
+    assert np.all(q.min(0).max(0) <= q.max(1).min(0) + 1e-12)  # min-max is the more careful one
+
+
+def test_entropy_in_the_backup_and_the_floor_of_the_gap():
+    _, state = warm("cql", LINEAR, jit=True)
+    batch = make_batch()
+    _, _, r, s2, m = arrays(batch)
+    action, log_pi = squashed(flatten(state.policy), s2, noise(KEY, 1, 16, 2)[0])
+    v = twin(flatten(state.target), s2, action).min(0) - np.exp(float(state.log_alpha)) * log_pi
+    goal = td_target(CQLConfig(**LINEAR, backup_entropy=True), state, batch, KEY)
+    np.testing.assert_allclose(goal, r + GAMMA * m * v, rtol=1e-3, atol=1e-4)
+    q = state.critic(batch.obs, batch.action)
+    known = proposals(CQLConfig(**LINEAR), state.policy, batch, jax.random.split(KEY, 3))
+    floor = conservative(CQLConfig(**LINEAR, clip_min=500.0), state.critic, q, batch.obs, *known)
+    np.testing.assert_allclose(floor, [500.0, 500.0])
+
+
+def test_gradients_stop_where_they_should():
+    batch = make_batch()
+    _, state = warm("cql", LINEAR, jit=True)
+    cfg = CQLConfig(**LINEAR)
+    keys = jax.random.split(KEY, 3)
+    through_policy = lambda policy: sum(map(jnp.sum, proposals(cfg, policy, batch, keys)))
+    assert zero(jax.grad(through_policy)(state.policy))
+    goal = lambda critic: jnp.sum(td_target(cfg, state._replace(critic=critic), batch, KEY))
+    assert zero(jax.grad(goal)(state.critic))
+    log_pi_only = jax.grad(lambda a: soft_policy_loss(state.policy, state.critic, a, batch.obs, KEY)[0])(jnp.zeros(()))
+    np.testing.assert_allclose(
+        log_pi_only, soft_policy_loss(state.policy, state.critic, 0.0, batch.obs, KEY)[1], rtol=1e-5
+    )
+
+
+def test_next_observation_of_a_terminal_is_never_used():
+    batch = make_batch()
+    algo, state = warm("cql", LINEAR, jit=True)
+    garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
+    clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
+    same((clean.policy, clean.critic), (dirty.policy, dirty.critic))
+
+
+def test_discrete_actions_are_summed_exactly():
+    spec = Spec(3, 2, discrete=True)
+    batch = make_batch(discrete=True)
+    algo, state = warm("cql", LINEAR, spec, jit=True)
+    s, a, r, s2, m = arrays(batch)
+    pick = lambda theta, x: np.stack(
+        [x @ theta[6 * h : 6 * h + 6].reshape(3, 2) + theta[12 + 2 * h : 14 + 2 * h] for h in (0, 1)]
+    )
+    critic, target, policy = map(flatten, (state.critic, state.target, state.policy))
+    softmax = lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    pi, pi2 = softmax(linear(policy, s, 2)), softmax(linear(policy, s2, 2))
+    y = r + GAMMA * m * (pi2 * pick(target, s2).min(0)).sum(-1)
+    np.testing.assert_allclose(td_target(CQLConfig(**LINEAR), state, batch, KEY), y, rtol=1e-4, atol=1e-5)
+    data = lambda theta: np.take_along_axis(pick(theta, s), a.astype(int)[None, :, None], -1)[..., 0]
+    gap = lambda theta: (0.8 * log_sum_exp(pick(theta, s) / 0.8, 2) - data(theta)).mean(1)
+    critic_loss = lambda theta: ((data(theta) - y) ** 2).mean(1).sum() + 0.7 * gap(theta).sum()
+    alpha = np.exp(float(state.log_alpha))
+
+    def policy_loss(theta):
+        pi = softmax(linear(theta, s, 2))
+        return (pi * (alpha * np.log(pi) - pick(critic, s).min(0))).sum(-1).mean()
+
+    after, metrics = algo.update(state, batch, KEY)
+    close(after.critic, adam(critic, slope(critic_loss, critic), state.critic_opt, LR))
+    close(after.policy, adam(policy, slope(policy_loss, policy), state.policy_opt, LR))
+    np.testing.assert_allclose(metrics["entropy"], -(pi * np.log(pi)).sum(-1).mean(), rtol=1e-4)
+    assert algo.act(state, batch.obs).dtype.kind == "i"
+
+
+# --- networks -------------------------------------------------------------------------------------------------------
+
+
+def test_squashed_policy():
+    policy = SquashedPolicy(jax.random.key(0), SPEC, (8,))
+    obs = make_batch().obs
+    drawn = policy.sample(KEY, obs, 4)
+    assert drawn.action.shape == (4, 16, 2)
+    assert np.abs(drawn.action).max() < 1
+    for i in range(4):  # the density of a sample is that of the same action from outside
+        np.testing.assert_allclose(policy.log_prob(obs, drawn.action[i]), drawn.log_prob[i], rtol=2e-3, atol=2e-3)
+    network, output = policy.deterministic()
+    assert (output, network.weights[-1].shape) == ("tanh", (8, 2))
+    np.testing.assert_allclose(policy.mode(obs), np.tanh(network(obs)), rtol=1e-5, atol=1e-6)
+    far = jnp.asarray([[30.0, -30.0]])
+    np.testing.assert_allclose(log_volume(far), [2 * (2 * np.log(2) - 60)], rtol=1e-5)  # no -inf
+    grid = np.linspace(-0.9999, 0.9999, 20001, dtype=np.float32)
+    narrow = SquashedPolicy(jax.random.key(0), Spec(3, 1), (8,))
+    density = np.exp(narrow.log_prob(jnp.broadcast_to(obs[:1], (20001, 3)), jnp.asarray(grid[:, None])))
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=0.02)
+
+
+def test_corls_second_critic_has_its_own_depth():
+    algo = make("cql", SPEC, **(LINEAR | {"critic_hidden": (8, 8), "second_critic_hidden": (8,)}))
+    state = jax.jit(lambda key: algo.init(key, SPEC))(jax.random.key(0))
+    assert isinstance(state.critic, Joined)
+    assert [len(part.heads.weights) for part in state.critic.parts] == [3, 2]
+    q = state.critic(make_batch().obs, make_batch().action)
+    assert q.shape == (2, 16)
+    for head, part in enumerate(state.critic.parts):
+        np.testing.assert_array_equal(q[head], part(make_batch().obs, make_batch().action)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("discrete", [False, True])
+def test_it_finds_the_best_first_action(discrete):
+    settings = {"critic_hidden": (32, 32), "policy_hidden": (32,), "critic_lr": 3e-3, "policy_lr": 3e-3, "polyak": 0.05}
+    settings |= {"init": "torch", "n_actions": 4, "cql_weight": 0.1, "target_entropy": 0.1 if discrete else -2.0}
+    action, _ = learn("cql", steps=1000, discrete=discrete, **settings)
+    if discrete:
+        assert action == 3
+    else:
+        np.testing.assert_allclose(action, [0.5], atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cql_weight": -1.0}, "cql_weight"),
+        ({"n_actions": 0}, "n_actions"),
+        ({"cql_temperature": 0.0}, "cql_temperature"),
+        ({"backup_order": "minmax"}, "Did you mean 'min-max'"),
+        ({"lagrange_form": "coral"}, "Did you mean 'corl'"),
+        ({"second_critic_hidden": (0,)}, "second_critic_hidden"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(OdiceError, match=message):
+        CQLConfig(**settings)
