@@ -9,7 +9,7 @@ import pytest
 import odice
 from odice.algos import algorithms
 from odice.presets import PRESETS
-from odice.presets.corl import DATA
+from odice.presets.baselines import DATA
 from odice.run.settings import REWARDS
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
@@ -69,3 +69,34 @@ def test_unknown_data_gets_the_general_values():
     found = odice.preset("reference", "odice", "my-robot-v0")
     assert found.data is None
     assert found.values()["lam"] == 0.6
+
+
+SHEET = TABLE.with_name("hparams_by_algorithm.csv")
+
+
+@pytest.mark.skipif(not SHEET.exists(), reason="the facts sheet is not beside this checkout")
+def test_baselines_against_the_transcribed_table():
+    rewards = {"none": "none", "scaled": "return-range-b", "r-1": "minus-1", "10r-5": "times-10-minus-5"}
+    for row in csv.DictReader(SHEET.read_text().splitlines()):
+        code = lambda algo, name=row["dataset"]: odice.preset("reference", algo, name).values()
+        corl = lambda algo, name=row["dataset"]: odice.preset("corl", algo, name)
+        for algo in ("sql", "eql"):
+            assert code(algo)["alpha"] == float(row[f"{algo}_alpha"])
+            assert code(algo)["value_lr"] == code(algo)["policy_lr"] == float(row["ivr_lr"])
+        assert (code("iql")["expectile"], code("iql")["beta"]) == (float(row["iql_expectile"]), float(row["iql_beta"]))
+        assert code("fdvl")["temperature"] == float(row["dvl_temperature_awr"])
+        assert code("td3-bc")["alpha"] == corl("td3-bc").values()["alpha"] == float(row["td3bc_alpha"])
+        iql = corl("iql").values()
+        assert iql["expectile"] == float(row["corl_iql_expectile"])
+        assert iql["beta"] == float(row["corl_iql_beta"])
+        assert iql["polyak"] == float(row["corl_iql_target_tau"])
+        assert iql.get("deterministic", False) == (row["corl_iql_deterministic"] == "True")
+        assert corl("iql").protocol.reward == rewards[row["corl_iql_reward_norm"]]
+        cql = corl("cql").values()
+        assert cql["cql_weight"] == float(row["corl_cql_weight"])
+        assert cql["policy_lr"] == float(row["corl_cql_policy_lr"])
+        assert cql.get("lagrange_gap") == (None if row["corl_cql_lagrange_gap"] == "off" else 0.8)
+        assert cql.get("max_backup", False) == (row["corl_cql_max_backup"] == "True")
+        assert cql.get("clip_min") == (None if row["corl_cql_clip_diff_min"] == "-inf" else -200.0)
+        assert corl("cql").protocol.reward == rewards[row["corl_cql_reward"]]
+        assert corl("cql").protocol.normalise_obs == (row["corl_cql_state_norm"] == "True")

@@ -1,6 +1,9 @@
-"""Preset `reference`: what the authors' released code does (ODICE-Pytorch, commit 1692507c), with the paper's lambda and eta."""
+"""Preset `reference`: what the authors' released code does (ODICE-Pytorch, commit 1692507c), with the paper's lambda and eta.
 
-from odice.presets import Protocol, Row, Setting, Table
+The algorithms that the paper compares with have their own official codes: `odice.presets.baselines`.
+"""
+
+from odice.presets import Protocol, Row, Setting, Table, baselines
 from odice.presets.paper import LAMBDA_ETA, lambda_eta
 
 _CODE = "released code, RL settings"
@@ -54,4 +57,5 @@ TABLES = {
     "odice": Table(SETTINGS, MUJOCO, _rows(tuned=True)),
     "sdice": Table(SETTINGS, MUJOCO, _rows(tuned=False)),
     "vdice-true": Table(SETTINGS, MUJOCO, _rows(tuned=False)),
+    **baselines.TABLES,
 }

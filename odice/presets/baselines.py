@@ -1,0 +1,142 @@
+"""The `reference` settings of the algorithms the paper compares with: what each one's official code does."""
+
+from odice.presets import Protocol, Row, Setting, Table
+from odice.presets.paper import LAMBDA_ETA
+
+DATA = tuple(LAMBDA_ETA)
+ANTMAZE = tuple(name for name in DATA if name.startswith("antmaze"))
+MUJOCO = tuple(name for name in DATA if name not in ANTMAZE)
+
+
+def settings(source: str, **values) -> dict[str, Setting]:
+    """Settings that share one source."""
+    return {name: Setting(value, source) for name, value in values.items()}
+
+
+def rows(mujoco: Row, antmaze: Row, **others: Row) -> dict[str, Row]:
+    """One row for the locomotion data, one for the mazes, and exceptions by name (with _ for -)."""
+    found = dict.fromkeys(MUJOCO, mujoco) | dict.fromkeys(ANTMAZE, antmaze)
+    return found | {name.replace("_", "-"): row for name, row in others.items()}
+
+
+# --- IQL, SQL, EQL, f-DVL: JAX codes that share data handling, networks and evaluation ------------------------------
+
+CLIP = 1 - 1e-5
+
+
+def _jax_protocols(source: str) -> tuple[Protocol, Protocol]:
+    mujoco = Protocol(reward="return-range", clip_actions=CLIP, source=source)
+    return mujoco, mujoco._replace(reward="minus-1", eval_every=100_000, eval_episodes=100)
+
+
+def _jax_networks(source: str, lr: float, **others) -> dict[str, Setting]:
+    shared = {"value_hidden": (256, 256), "critic_hidden": (256, 256), "policy_hidden": (256, 256)}
+    shared |= {"value_lr": lr, "critic_lr": lr, "policy_lr": lr, "init": "orthogonal", "tanh_mean": True}
+    return settings(source, **shared, polyak=0.005, weight_clamp=100.0, fresh_value=True, **others)
+
+
+def _iql() -> Table:
+    code = "official code of IQL (ikostrikov/implicit_q_learning, 09d70024)"
+    mujoco, antmaze = _jax_protocols(code)
+    general = _jax_networks(code, 3e-4, layer_norm=False, cosine_steps=1_000_000, batch_size=256)
+    return Table(
+        general,
+        mujoco,
+        rows(
+            Row(settings(f"{code}, MuJoCo config", expectile=0.7, beta=3.0), mujoco),
+            Row(settings(f"{code}, AntMaze config", expectile=0.9, beta=10.0), antmaze),
+        ),
+    )
+
+
+def _ivr(alpha: float, maze: float, diverse: float, **others) -> Table:
+    code = "official code of SQL and EQL (ryanxhr/IVR, 58edd26d)"
+    mujoco, antmaze = _jax_protocols(code)
+    general = _jax_networks(code, 3e-4, layer_norm=True, cosine_steps=1_000_000, batch_size=256, **others)
+    slow = settings(f"{code}, AntMaze config", value_lr=2e-4, critic_lr=2e-4, policy_lr=2e-4)
+    in_maze = lambda value: Row(slow | settings(f"{code}, AntMaze script", alpha=value), antmaze)
+    return Table(
+        general,
+        mujoco,
+        rows(
+            Row(settings(f"{code}, MuJoCo script", alpha=alpha), mujoco),
+            in_maze(maze),
+            antmaze_umaze_diverse_v2=in_maze(diverse),
+        ),
+    )
+
+
+def _fdvl() -> Table:
+    code = "official code of f-DVL (hari-sikchi/DVL, 4b7cf119)"
+    mujoco, antmaze = _jax_protocols(code)
+    general = _jax_networks(code, 3e-4, layer_norm=True, cosine_steps=1_000_000, batch_size=1024)
+    general |= settings(code, divergence="pearson", surrogate=True, huber_delta=20.0)
+    return Table(
+        general,
+        mujoco,
+        rows(
+            Row(settings(f"{code}, MuJoCo config", temperature=3.0), mujoco),
+            Row(settings(f"{code}, AntMaze config", temperature=10.0, cosine_steps=0), antmaze),
+        ),
+    )
+
+
+# --- TD3+BC ---------------------------------------------------------------------------------------------------------
+
+
+def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
+    """The official code's settings, which are CORL's too."""
+    general = settings(
+        source,
+        alpha=2.5,
+        discount=0.99,
+        polyak=0.005,
+        target_noise=0.2,
+        noise_clip=0.5,
+        policy_delay=2,
+        critic_hidden=(256, 256),
+        policy_hidden=(256, 256),
+        critic_lr=3e-4,
+        policy_lr=3e-4,
+        init="torch",
+        batch_size=256,
+    )
+    mujoco = Protocol(normalise_obs=True, source=source)
+    antmaze = mujoco._replace(reward=maze_reward, eval_episodes=maze_episodes)
+    return Table(general, mujoco, rows(Row({}, mujoco), Row({}, antmaze)))
+
+
+# --- CQL ------------------------------------------------------------------------------------------------------------
+
+
+def _cql() -> Table:
+    code = "official code of CQL (aviralkumar2907/CQL, d67dbe9c)"
+    general = settings(
+        code,
+        cql_temperature=1.0,
+        n_actions=10,
+        lagrange_form="official",
+        backup_order="max-min",
+        backup_entropy=False,
+        polyak=0.005,
+        critic_hidden=(256, 256, 256),
+        policy_hidden=(256, 256, 256),
+        critic_lr=3e-4,
+        batch_size=256,
+    )
+    general |= settings(f"{code}, README", cql_weight=10.0, policy_lr=1e-4)
+    mujoco = Protocol(steps=3_000_000, source=f"{code}; evaluation as elsewhere here")
+    maze = settings(f"{code}, README, AntMaze", cql_weight=5.0, lagrange_gap=5.0, max_backup=True)
+    return Table(
+        general, mujoco, rows(Row({}, mujoco), Row(maze, mujoco._replace(reward="times-4-minus-2", eval_episodes=100)))
+    )
+
+
+TABLES = {
+    "iql": _iql(),
+    "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
+    "eql": _ivr(2.0, 0.5, 5.0, sharpness=10.0, exponent_cap=5.0),
+    "fdvl": _fdvl(),
+    "td3-bc": td3_bc("official code of TD3+BC (sfujim/TD3_BC, 8791ad7)", "none", 10),
+    "cql": _cql(),
+}
