@@ -56,7 +56,9 @@ def train(chunk, algo, source, seeds, spec):
     return [np.asarray(leaf) for leaf in jax.tree.leaves((state, metrics))]
 
 
-@pytest.mark.parametrize(("seeds", "convention"), [(3, "qlearning"), ([3, 8], "bootstrap")])
+@pytest.mark.parametrize(
+    ("seeds", "convention"), [(3, "qlearning"), pytest.param([3, 8], "bootstrap", marks=pytest.mark.slow)]
+)
 def test_streamed_training_equals_training_in_memory(data, tmp_path, seeds, convention):
     many = not isinstance(seeds, int)
     seeds = jnp.asarray(seeds) if many else seeds
