@@ -6,6 +6,7 @@ resume everything after it is cut. So an interrupted run and an uninterrupted on
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -94,8 +95,8 @@ class TensorBoard:
         del config
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(folder / "tensorboard"))
-        # A new session makes TensorBoard forget what an interrupted one logged from this step on.
-        self._writer.add_event(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
+        # A new session makes TensorBoard forget what an interrupted one logged after the checkpoint.
+        self._writer.add_event(Event(step=first_step + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, group: str, step: int, values: Mapping[str, float]) -> None:
         found = [self._summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
@@ -116,6 +117,7 @@ class Wandb:
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "odice"),
             name=f"{name.parent.name}/{name.name}",
+            id=hashlib.sha256(f"{name} {json.dumps(config, sort_keys=True)}".encode()).hexdigest()[:16],
             dir=str(folder),
             config=dict(config),
             resume="allow",
