@@ -15,13 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Episode, Meta, UnfinishedEpisodeWarning, blocks
+from odice.data.episodes import MAX_ACTIONS, Dataset, Episode, Meta, UnfinishedEpisodeWarning, blocks
 from odice.errors import OdiceError
 
 Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
-
-# More discrete actions than this are almost surely an identifier or a broken column, not a choice.
-MAX_ACTIONS = 100_000
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -77,6 +74,8 @@ def from_steps(
             raise OdiceError(f"{where}: {name!r} has {len(value)} rows but 'observations' has {n}; they must agree.")
     if n == 0:
         raise OdiceError(f"{where}: 0 steps, so no episodes; a data set needs at least one step.")
+    if _width(source["observations"]) == 0:
+        raise OdiceError(f"{where}: 'observations' has no columns (shape {source['observations'].shape}).")
 
     ends, flags, evidence = _boundaries(n, terminated, truncated, episode, where)
     lengths = np.diff(ends, prepend=-1)
@@ -126,6 +125,8 @@ def from_episodes(
 
     first, act, _ = _arrays(*_mapping(episodes, 0, meta), flags[0])
     width = _width(first)
+    if width == 0:
+        raise OdiceError(f"{meta.source}: the observations of episode 0 have no columns.")
     packed = allocate("observations", (len(ids) + len(ends), width), np.float32)
     choices = _is_discrete(act, discrete, meta)
     acts = np.empty(len(ids), act.dtype) if choices else allocate("actions", (len(ids), _width(act)), np.float32)
@@ -223,7 +224,11 @@ def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.n
         if bad.any():
             first = int(rows[np.argmax(bad)]) if first is None else first
             count += int(bad.sum())
-            worst = max(worst, float(np.nanmax(np.abs(packed[after[bad]] - value[bad]), initial=0)))
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # infinite rows; the evidence goes to JSON, so it is finite
+                apart = np.nan_to_num(np.abs(packed[after[bad]] - value[bad]), nan=0.0)
+            worst = max(worst, float(apart.max(initial=0)))
     evidence = {"next_mismatch": {"count": count, "first_row": first, "largest": worst}} if count else {}
     return final, evidence
 

@@ -32,6 +32,7 @@ REWARDS: dict[str, dict[str, Any]] = {
     "zero-to-minus-3": ANTMAZE_REWARDS["odice-code"],
     "times-4-minus-2": ANTMAZE_REWARDS["cql"],
     "times-10-minus-5": ANTMAZE_REWARDS["corl-cql"],
+    "standard-tenth": {"standardize_reward": True, "reward_scale": 0.1},
     "zero": {"reward_scale": 0.0},
 }
 ROW_STEPS = 1000
@@ -89,7 +90,7 @@ class RunOptions:
     schema: str | None = None
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False
-    """Leave the data on disk and gather batches from there: for data larger than memory (a store, `odice data store`)."""
+    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a store beside it."""
     log: tuple[str, ...] = ()
     """Also log to `tensorboard` or `wandb`; each needs its extra."""
     diagnostics: bool = False

@@ -8,6 +8,7 @@ which it is, with `keys={"terminated": "dones"}` or `keys={"truncated": "dones"}
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +119,9 @@ class NpzFile:
                 in_memory(key, (size,), np.uint8)  # refuses what cannot fit
             with self._zip.open(info) as member:
                 return np.lib.format.read_array(member, allow_pickle=False)
-        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
-            raise OdiceError(f"{where} cannot be read ({error}); write or download the file again.") from error
+        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            reason = " ".join(str(error).split())
+            raise OdiceError(f"{where} cannot be read ({reason}); write or download the file again.") from error
 
 
 def _header(member: Any) -> tuple[tuple[int, ...], np.dtype]:
