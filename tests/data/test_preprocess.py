@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,7 +145,9 @@ def test_the_fitted_numbers_survive_json_bit_for_bit():
     rng = np.random.default_rng(0)
     meta = Meta(action_low=(-0.3,), action_high=(0.7,))
     data = make([4, 5], [True, False], rng.normal(size=9), obs=rng.normal(size=(9, 3)), meta=meta)
-    wanted = Preprocess("episodes", 0.1, -1.0, (), True, clip_actions=1 - 1e-5)
+    wanted = Preprocess(
+        return_range="episodes", reward_scale=0.1, reward_shift=-1.0, normalize_obs=True, clip_actions=1 - 1e-5
+    )
     fitted = fit(wanted, data)
     again = Fitted.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert again == fitted
@@ -153,3 +156,22 @@ def test_the_fitted_numbers_survive_json_bit_for_bit():
     assert Fitted.from_dict(json.loads(json.dumps(pairs.to_dict()))) == pairs
     with pytest.raises(OdiceError, match="another version"):
         Fitted.from_dict({"whiten": True})
+
+
+def test_standardised_rewards_have_mean_zero_and_the_given_spread():
+    """OptiDICE's rewards, over the transitions that count: the truncated step of each episode is left out."""
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(3.0, 2.0, 60).astype(np.float32)
+    rewards[9::10] = 1e3  # never seen: the time limit's steps
+    dataset = from_steps(
+        observations=rng.normal(size=(60, 2)).astype(np.float32),
+        actions=rng.uniform(-1, 1, (60, 1)).astype(np.float32),
+        rewards=rewards,
+        truncated=np.arange(60) % 10 == 9,
+    )
+    fitted = fit(Preprocess(standardize_reward=True, reward_scale=0.1), dataset)
+    seen = fitted.reward(np.delete(rewards, np.arange(9, 60, 10)))
+    np.testing.assert_allclose([seen.mean(), seen.std()], [0.0, 0.1], atol=1e-5)
+    flat = replace(dataset, rewards=np.ones_like(rewards))
+    with pytest.raises(OdiceError, match="cannot be standardised"):
+        fit(Preprocess(standardize_reward=True), flat)
