@@ -37,6 +37,7 @@ def fake_data(n: int = 100_000) -> Transitions:
         action=jnp.asarray(rng.uniform(-1, 1, (n, SPEC.action_dim)), jnp.float32),
         reward=jnp.asarray(rng.normal(size=n), jnp.float32),
         terminated=jnp.asarray(rng.random(n) < 0.01),
+        initial=jnp.arange(0, n, 1000),
     )
 
 
@@ -76,6 +77,7 @@ def measure(name: str, settings: dict, data: Transitions, length: int, repeats: 
     chunk = make_chunk(algo, batch_size, length)
     state = initial_state(algo, SPEC, 0)
     batch: Batch = data.batch(jnp.zeros(batch_size, jnp.int32))
+    batch = batch._replace(initial_obs=batch.obs) if algo.initial_states else batch
     operations = matmul_operations(jax.make_jaxpr(algo.update)(state, batch, jax.random.key(0)).jaxpr)
     box = [state]
 

@@ -5,7 +5,7 @@ object turns the training data into what the algorithm sees (`apply`), and at ev
 the network's input (`observe`) and the network's action into the environment's (`act`). So nothing that was done to
 the data can be forgotten when the policy is used.
 
-Rewards change in this order: exact replacements, then times 1000 / (range of returns), then `scale * r + shift`.
+Rewards change in this order: exact replacements, then standardised or times 1000 / (range of returns), then `scale * r + shift`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Preprocess:
     """Multiply rewards by 1000 / (best - worst return). `episodes`: returns of all trajectories, as the JAX codes of
     IQL, IVR and f-DVL count them (variant A). `thousand`: a running sum that is cut at a terminal or after 1000 rows,
     without the tail, as the PyTorch codes of O-DICE and CORL do (variant B)."""
+    standardize_reward: bool = False
+    """(r - mean) / std over the rewards of the transitions, as OptiDICE's code does; for dense rewards."""
     reward_scale: float = 1.0
     reward_shift: float = 0.0
     reward_values: tuple[tuple[float, float], ...] = ()
@@ -149,7 +151,10 @@ class Fitted:
 
 def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearning") -> Fitted:
     """The numbers for this data set. Statistics are taken over the transitions of `convention`, as the references do."""
-    scale = wanted.reward_scale
+    scale, shift = wanted.reward_scale, wanted.reward_shift
+    if wanted.standardize_reward:
+        centre, spread = reward_moments(dataset, convention)
+        scale, shift = scale / spread, shift - scale * centre / spread
     if wanted.return_range is not None:
         scale *= 1000.0 / return_range(dataset, wanted.return_range, convention)
     mean = deviation = low = high = None
@@ -163,7 +168,7 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
             low, high = (tuple(bound.tolist()) for bound in pair)
     return Fitted(
         reward_scale=scale,
-        reward_shift=wanted.reward_shift,
+        reward_shift=shift,
         reward_values=wanted.reward_values,
         obs_mean=mean,
         obs_scale=deviation,
@@ -230,6 +235,17 @@ def moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[np.
 
     mean = total(lambda obs: obs) / rows.size
     return mean, np.sqrt(total(lambda obs: np.square(obs - mean)) / rows.size)
+
+
+def reward_moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[float, float]:
+    """Mean and (population) standard deviation of the rewards of the transitions, in double precision."""
+    rows = rows_of(dataset, convention)
+    rewards = dataset.rewards[rows.locate(np.arange(rows.size))[0]].astype(np.float64)
+    if not rewards.std() > 0:
+        raise OdiceError(
+            f"{dataset.meta.source}: all rewards are {rewards[0]:g}, so they cannot be standardised; leave standardize_reward out."
+        )
+    return float(rewards.mean()), float(rewards.std())
 
 
 def _f32(values: Any) -> np.ndarray:

@@ -132,6 +132,41 @@ def _cql() -> Table:
     )
 
 
+# --- OptiDICE -------------------------------------------------------------------------------------------------------
+
+
+def _optidice() -> Table:
+    code = "official code of OptiDICE (secury/optidice, b9fc38d2)"
+    general = settings(
+        code,
+        alpha=1.0,
+        divergence="soft-chi2",
+        e_loss="minimax",
+        normalise=True,
+        initial="episodes",
+        entropy=True,
+        mixture=5,
+        warmup_steps=500_000,
+        value_hidden=(256, 256),
+        critic_hidden=(256, 256),
+        policy_hidden=(256, 256),
+        value_lr=3e-4,
+        critic_lr=3e-4,
+        policy_lr=3e-4,
+        init="glorot",
+        batch_size=512,
+    )
+    protocol = Protocol(
+        steps=3_000_000,
+        reward="standard-tenth",
+        normalise_obs=True,
+        eval_every=10_000,
+        eval_episodes=3,
+        source=f"{code}; written for MuJoCo -v0 and Maze2D",
+    )
+    return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol)))
+
+
 TABLES = {
     "iql": _iql(),
     "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
@@ -139,4 +174,5 @@ TABLES = {
     "fdvl": _fdvl(),
     "td3-bc": td3_bc("official code of TD3+BC (sfujim/TD3_BC, 8791ad7)", "none", 10),
     "cql": _cql(),
+    "optidice": _optidice(),
 }

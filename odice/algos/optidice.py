@@ -1,0 +1,263 @@
+"""OptiDICE: stationary-distribution corrections by the true gradient (Lee et al., ICML 2021).
+
+With e_v = r + gamma m V(s') - V(s), m = 1 - terminated, and w(x) = max(0, (f')^-1(x)):
+
+    V, lam_v   minimise   (1 - gamma) E_p0[V(s0)] + alpha E_D[f*((e_v - lam_v) / alpha)] + lam_v        (true gradient)
+    e          minimises  E_D[alpha f(w_e) - w_e (e_v - lam_e)],    w_e = w((e(s, a) - lam_e) / alpha)   (`minimax`)
+               or         E_D[(e(s, a) - e_v)^2]                                                         (`mse`)
+    lam_e      minimises  E_D[w_e (e_v - lam_e) - alpha f(w_e)] + lam_e
+
+e_v carries no gradient in the last three. s0 are first states of episodes, drawn apart. The multipliers make the weights average
+to 1: at the optimum E_D[w] = 1. The network e(s, a) averages e_v over next states, for which one sample is not enough.
+
+    pi minimises  -E_D[w_e log pi(a|s)]                                                      (`cloning`)
+               or -E_{s ~ D, a ~ pi}[log w_e(s, a) - log pi(a|s) + log pi_D(a|s)]              (`projection`)
+
+The information projection takes densities before the tanh and learns a model pi_D of the data's policy, a mixture of tanh-Gaussians, by
+maximum likelihood. Both add exp(c) E_{a ~ pi}[log pi(a|s)] (`entropy`), with c such that pi's entropy is H.
+
+Where episodes terminate, a policy's discounted visitation has less mass than 1, and the multipliers' constraint contradicts V's: the dual
+has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy, settle). Then `normalise=False` is the well-posed
+problem.
+
+One update: all gradients at the values of before, then every step. The policy and c stand still for `warmup_steps`.
+
+Differs from the official code (secury/optidice):
+- its log w for half Pearson is log(1e-10) for every w < 1, where it should be so only for w = 0; kept behind `floor_below_one`;
+- its absorbing states never enter a batch and are masked besides, so they are left out; Adam's epsilon is 1e-8, not 1e-7;
+- the mean before the tanh is not clipped (there at 7.24, where tanh is 1 - 1e-6), and output biases start at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.algos import register
+from odice.core.checks import continuous, positive, require, validate
+from odice.core.critics import Critic
+from odice.core.divergences import divergence
+from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
+from odice.core.networks import Ensemble, Init, symmetric, value_network
+from odice.core.squashed import SquashedMixture, SquashedPolicy
+from odice.core.targets import adam, begin, step
+from odice.core.vdice import residual
+from odice.errors import OdiceError
+from odice.types import Algo, Batch, Metrics, Spec
+
+
+@dataclass(frozen=True)
+class OptiDICEConfig:
+    """OptiDICE. Defaults follow the official code, without its warm-up."""
+
+    alpha: float = 1.0
+    """alpha: strength of the divergence from the data (official default 1; the paper's values could not be verified)."""
+    divergence: Literal["soft-chi2", "half-pearson", "kl"] = "soft-chi2"
+    """f: the official code's 'elu' (its default), 'chisquare' and 'kl'."""
+    extraction: Literal["cloning", "projection"] = "cloning"
+    """From weights to a policy: weighted cloning, or the information projection."""
+    e_loss: Literal["minimax", "mse"] = "minimax"
+    """How e(s, a) is learnt."""
+    normalise: bool = True
+    """Learn the multipliers lam_v and lam_e; off, both stay 0."""
+    lam_penalty: float = 0.0
+    """Adds lam_penalty lam^2 / 2 to the multipliers' losses; 1 is the official 'gendice' option."""
+    initial: Literal["episodes", "data"] = "episodes"
+    """p0: first states of episodes, or all states of the data as the other DICE codes take."""
+    entropy: bool = True
+    """Hold the entropy of the policy at H."""
+    target_entropy: float | None = None
+    """H; None is minus the action's dimension."""
+    floor_below_one: bool = False
+    """Half Pearson, projection: the official code's log w, which takes every w < 1 for 1e-10."""
+    mixture: int = 5
+    """Components of the data policy pi_D (projection)."""
+    warmup_steps: int = 0
+    """Updates before the policy starts to learn; official 500,000 of 3,000,000."""
+    discount: float = 0.99
+    """gamma: discount of the next state's value."""
+    value_hidden: tuple[int, ...] = (256, 256)
+    """Widths of V's hidden layers."""
+    critic_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of e."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of pi and pi_D."""
+    value_lr: float = 3e-4
+    """Adam's learning rate for V and lam_v."""
+    critic_lr: float = 3e-4
+    """Adam's learning rate for e and lam_e."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate for pi, pi_D and c."""
+    init: Init = "glorot"
+    """Initialisation of hidden layers; output layers are small."""
+    batch_size: int = 512
+    """Transitions per update, and as many initial states."""
+
+    def __post_init__(self):
+        validate(self)
+        positive(self, "alpha")
+        require(self.mixture >= 1, f"mixture must be at least 1, got {self.mixture}.")
+        require(self.warmup_steps >= 0, f"warmup_steps must be at least 0, got {self.warmup_steps}.")
+        require(self.lam_penalty >= 0, f"lam_penalty must be at least 0, got {self.lam_penalty}.")
+
+
+class State(NamedTuple):
+    value: Ensemble
+    lam_v: Float[Array, ""]
+    e: Critic
+    lam_e: Float[Array, ""]
+    policy: SquashedPolicy
+    data_policy: SquashedMixture | None
+    log_entropy: Float[Array, ""]
+    value_opt: optax.OptState
+    e_opt: optax.OptState
+    policy_opt: optax.OptState
+    data_policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def value_loss(cfg: OptiDICEConfig, value: Ensemble, lam_v, batch: Batch) -> tuple[Float[Array, ""], tuple]:
+    """The dual objective, and (e_v, V(s)) of the batch."""
+    if cfg.initial == "episodes" and batch.initial_obs is None:
+        raise OdiceError(
+            "optidice needs initial states in its batches; use initial='data' where there are no episodes."
+        )
+    first = batch.obs if cfg.initial == "data" or batch.initial_obs is None else batch.initial_obs
+    v = value(batch.obs)
+    e_v = residual(v, value(batch.next_obs), batch.reward, batch.mask, cfg.discount)[0]
+    dual = cfg.alpha * jnp.mean(divergence(cfg.divergence).conjugate((e_v - lam_v) / cfg.alpha))
+    start = (1 - cfg.discount) * jnp.mean(value(first))
+    return start + dual + lam_v + cfg.lam_penalty * jnp.square(lam_v) / 2, (e_v, v)
+
+
+def ratio(cfg: OptiDICEConfig, e: Float[Array, " b"], lam_e) -> Float[Array, " b"]:
+    """w_e, the density ratio between the optimal policy and the data."""
+    return divergence(cfg.divergence).weight((e - lam_e) / cfg.alpha)
+
+
+def gain(cfg: OptiDICEConfig, e, lam_e, e_v) -> Float[Array, ""]:
+    """E_D[w_e (e_v - lam_e) - alpha f(w_e)]: e maximises it, lam_e minimises it (plus lam_e)."""
+    w = ratio(cfg, e, lam_e)
+    return jnp.mean(w * (e_v - lam_e) - cfg.alpha * divergence(cfg.divergence).f(w))
+
+
+def e_loss(cfg: OptiDICEConfig, e: Critic, lam_e, e_v, batch: Batch) -> Float[Array, ""]:
+    """The loss of the network e; `e_v` and lam_e carry no gradient."""
+    predicted = e(batch.obs, batch.action)[0]
+    if cfg.e_loss == "mse":
+        return jnp.mean(jnp.square(predicted - e_v))
+    return -gain(cfg, predicted, lam_e, e_v)
+
+
+def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch: Batch, weight, key):
+    """The extraction's loss with its entropy term, and the mean of log pi over the policy's own actions."""
+    drawn = policy.sample(key, batch.obs)
+    if cfg.extraction == "cloning":
+        loss = weighted_cloning(policy, weight, batch.obs, batch.action)
+    else:
+        x = (state.e(batch.obs, drawn.action)[0] - state.lam_e) / cfg.alpha
+        assert state.data_policy is not None
+        behaviour = state.data_policy.raw_log_prob(batch.obs, drawn.raw)
+        log_w = log_ratio(x, cfg.divergence, floor_below_one=cfg.floor_below_one)
+        loss = jnp.mean(drawn.raw_log_prob - behaviour - log_w)
+    log_pi = jnp.mean(drawn.log_prob)
+    return (loss + jnp.exp(state.log_entropy) * log_pi if cfg.entropy else loss), log_pi
+
+
+@register("optidice", OptiDICEConfig)
+def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
+    """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
+    continuous(spec, "optidice")
+    optimisers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
+    entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
+
+    def init(key, spec: Spec = spec) -> State:
+        key_value, key_e, key_policy, key_data = jax.random.split(key, 4)
+        small = {"init": cfg.init, "last": symmetric(3e-3)}
+        value = value_network(key_value, spec, cfg.value_hidden, heads=1, **small)
+        e = Critic(key_e, spec, cfg.critic_hidden, heads=1, **small)
+        head = {"init": cfg.init, "last": symmetric(1e-3)}
+        policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, **head)
+        data_policy = None
+        if cfg.extraction == "projection":
+            data_policy = SquashedMixture(key_data, spec, cfg.policy_hidden, components=cfg.mixture, **head)
+        lam_v, lam_e, log_entropy = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+        return State(
+            value=value,
+            lam_v=lam_v,
+            e=e,
+            lam_e=lam_e,
+            policy=policy,
+            data_policy=data_policy,
+            log_entropy=log_entropy,
+            value_opt=begin(optimisers["value"], (value, lam_v)),
+            e_opt=begin(optimisers["e"], (e, lam_e)),
+            policy_opt=begin(optimisers["policy"], (policy, log_entropy)),
+            data_policy_opt=begin(optimisers["policy"], data_policy),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def learn_values(state: State, batch: Batch) -> tuple[State, Metrics, Float[Array, " b"]]:
+        """V, e and their multipliers; and the weights of before."""
+        (v_loss, (e_v, v)), gradient = jax.value_and_grad(
+            lambda both: value_loss(cfg, both[0], both[1], batch), has_aux=True
+        )((state.value, state.lam_v))
+        e_v = jax.lax.stop_gradient(e_v)
+        predicted = state.e(batch.obs, batch.action)[0]
+        weight = ratio(cfg, predicted, state.lam_e)
+        loss, e_gradient = jax.value_and_grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch))(state.e)
+        penalised = lambda lam: gain(cfg, predicted, lam, e_v) + lam + cfg.lam_penalty * jnp.square(lam) / 2
+        held = 1.0 if cfg.normalise else 0.0
+        gradient = (gradient[0], held * gradient[1])
+        value, value_opt = step(optimisers["value"], gradient, state.value_opt, (state.value, state.lam_v))
+        both = (e_gradient, held * jax.grad(penalised)(state.lam_e))
+        e, e_opt = step(optimisers["e"], both, state.e_opt, (state.e, state.lam_e))
+        metrics = {
+            "value_loss": v_loss,
+            "value_mean": jnp.mean(v),
+            "residual_mean": jnp.mean(e_v),
+            "e_loss": loss,
+            "e_error": jnp.sqrt(jnp.mean(jnp.square(predicted - e_v))),
+            "lam_v": state.lam_v,
+            "lam_e": state.lam_e,
+            "weight_mean": jnp.mean(weight),
+            "weight_ess": effective_sample_size(weight),
+        }
+        new = state._replace(value=value[0], lam_v=value[1], e=e[0], lam_e=e[1], value_opt=value_opt, e_opt=e_opt)
+        return new, metrics, weight
+
+    def clone_data(state: State, batch: Batch) -> State:
+        """pi_D by maximum likelihood, where the projection needs it."""
+        if state.data_policy is None:
+            return state
+        ones = jnp.ones_like(batch.reward)
+        gradient = jax.grad(weighted_cloning)(state.data_policy, ones, batch.obs, batch.action)
+        data_policy, opt = step(optimisers["policy"], gradient, state.data_policy_opt, state.data_policy)
+        return state._replace(data_policy=data_policy, data_policy_opt=opt)
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        new, metrics, weight = learn_values(state, batch)
+        new = clone_data(new, batch)._replace(step=state.step + 1)
+        (loss, log_pi), gradient = jax.value_and_grad(
+            lambda policy: policy_loss(cfg, policy, state, batch, weight, key), has_aux=True
+        )(state.policy)
+        c_gradient = -(log_pi + entropy) if cfg.entropy else jnp.zeros(())
+        both, opt = step(
+            optimisers["policy"], (gradient, c_gradient), state.policy_opt, (state.policy, state.log_entropy)
+        )
+        warm = state.step >= cfg.warmup_steps
+        keep = lambda fresh, old: jax.tree.map(lambda a, b: jnp.where(warm, a, b), fresh, old)
+        policy, log_entropy = keep(both, (state.policy, state.log_entropy))
+        policy_opt = keep(opt, state.policy_opt)
+        metrics |= {"policy_loss": loss, "entropy": -log_pi, "entropy_weight": jnp.exp(state.log_entropy)}
+        return new._replace(policy=policy, log_entropy=log_entropy, policy_opt=policy_opt), metrics
+
+    def act(state: State, obs):
+        return state.policy.mode(obs)
+
+    return Algo(init, update, act, initial_states=cfg.initial == "episodes")
