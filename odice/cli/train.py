@@ -16,8 +16,6 @@ import tyro
 
 from odice.run.settings import Plan, RunOptions, resolve
 
-EXIT_DIVERGED = 3
-
 
 def plan_of(argv: list[str]) -> Plan:
     """The run that the arguments ask for."""
@@ -49,7 +47,7 @@ def plan_of(argv: list[str]) -> Plan:
 
 def run(plan: Plan) -> int:
     """Train, and say in one sentence how it ended if it did not end well."""
-    from odice.run.lane import Diverged
+    from odice.run.lane import EXIT_DIVERGED, Diverged
     from odice.run.stop import Interrupted
     from odice.run.train import train_plan
 

@@ -32,6 +32,9 @@ VALUES = ("value_mean", "q_mean", "nu_mean", "critic_mean")
 KNOBS = {"lam": "lower lam", "eta": "lower eta", "alpha": "raise alpha", "value_lr": "lower value_lr", "lr": "lower lr"}
 
 
+EXIT_DIVERGED = 3
+
+
 class Diverged(OdiceError):
     """The numbers of a run are no longer those of a learning algorithm."""
 

@@ -15,8 +15,8 @@ SHOWN = ("value_loss", "critic_loss", "policy_loss")
 class Display:
     """Progress of one run (or of several seeds in one `vmap`, which show their first)."""
 
-    def __init__(self, steps: int, *, quiet: bool = False, label: str = ""):
-        self._steps, self._quiet, self._label = steps, quiet, label
+    def __init__(self, steps: int, *, quiet: bool = False):
+        self._steps, self._quiet = steps, quiet
         self._began: tuple[float, int] | None = None
         self._printed = -PLAIN_SECONDS
         self._step, self._text, self._scores = 0, "", ""
@@ -60,14 +60,14 @@ class Display:
         if self._quiet:
             return
         if self._live is not None:
-            self._live.console.print(f"{self._label}{text}", markup=False, highlight=False)
+            self._live.console.print(text, markup=False, highlight=False)
         else:
-            print(f"{self._label}{text}", flush=True)
+            print(text, flush=True)
 
     def _line(self) -> str:
         rate = self.rate
         left = _clock((self._steps - self._step) / rate) if rate > 0 else "?"
-        head = f"{self._label}step {self._step:,}/{self._steps:,}  {rate:,.0f} updates/s  {left} left"
+        head = f"step {self._step:,}/{self._steps:,}  {rate:,.0f} updates/s  {left} left"
         return "  ".join(part for part in (head, self._scores, self._text) if part)
 
     def _show(self) -> None:

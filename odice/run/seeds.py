@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 from odice.errors import OdiceError
+from odice.run.lane import EXIT_DIVERGED, Diverged
 from odice.run.settings import Plan
 from odice.run.stop import PARENT, Interrupted, Stop
 
@@ -31,40 +33,40 @@ ONE_THREAD = {
 
 
 def train_processes(plans: list[Plan]) -> None:
-    """Train every plan, as many at a time as there are cores; the first failure is raised when all have ended."""
-    workers, waiting = {}, list(plans)
-    failures: list[str] = []
-    cores = len(os.sched_getaffinity(0))
+    """Train every plan, as many at a time as there are cores; failures are raised when all have ended."""
+    workers: dict[int, subprocess.Popen[str]] = {}
+    waiting, codes = list(plans), {}
     with Stop() as stop, _on_disk(plans) as source:
         while waiting or workers:
-            while waiting and len(workers) < cores and not stop.asked:
-                plan = waiting.pop(0)
-                workers[plan.options.seed] = _start(plan, source, quiet=plan.options.quiet, alone=len(plans) == 1)
             if stop.asked:
-                for worker in workers.values():
-                    worker.send_signal(stop.signal)
-                for worker in workers.values():
-                    worker.wait()
-                out = plans[0].options.out
+                _stop(workers, stop.signal)
+                folder = Path(plans[0].options.out or "").parent
                 raise Interrupted(
-                    f"stopped; the checkpoints are beside {out}. Run the same command again to continue.", stop.signal
+                    f"stopped; the checkpoints are in {folder}. Run the same command again to continue.", stop.signal
                 )
-            for seed, worker in list(workers.items()):
-                if worker.poll() is not None:
-                    del workers[seed]
-                    if worker.returncode:
-                        failures.append(f"seed {seed} (exit code {worker.returncode})")
+            while waiting and len(workers) < len(os.sched_getaffinity(0)):
+                plan = waiting.pop(0)
+                workers[plan.options.seed] = _start(plan, source, alone=len(plans) == 1)
+            for seed in [seed for seed, worker in workers.items() if worker.poll() is not None]:
+                codes[seed] = workers.pop(seed).returncode
             time.sleep(0.1)
-    if failures:
-        raise OdiceError(
-            f"{len(failures)} of {len(plans)} seeds failed: {', '.join(failures)}; their messages are above."
-        )
+    if failed := {seed: code for seed, code in sorted(codes.items()) if code}:
+        kind = Diverged if set(failed.values()) == {EXIT_DIVERGED} else OdiceError
+        told = ", ".join(f"seed {seed} (exit code {code})" for seed, code in failed.items())
+        raise kind(f"{len(failed)} of {len(plans)} seeds failed: {told}; their messages are above.")
 
 
-def _start(plan: Plan, source: str, *, quiet: bool, alone: bool) -> subprocess.Popen[str]:
+def _stop(workers: dict[int, subprocess.Popen[str]], number: int) -> None:
+    for worker in workers.values():
+        worker.send_signal(number)
+    for worker in workers.values():
+        worker.wait()
+
+
+def _start(plan: Plan, source: str, *, alone: bool) -> subprocess.Popen[str]:
     told = {
         "data": source,
-        "options": {k: v for k, v in dataclasses.asdict(plan.options).items() if k not in ("data", "config", "preset")},
+        "options": {k: v for k, v in dataclasses.asdict(plan.options).items() if k not in ("data", "config")},
         "settings": dataclasses.asdict(plan.settings),
     }
     worker = subprocess.Popen(
@@ -109,5 +111,5 @@ def main(argument: str) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the run listens itself, there is nothing to save
     sys.exit(main(sys.argv[1]))

@@ -172,6 +172,11 @@ class Loop:
                 if self._stop.asked and not at_end:
                     raise self._interrupted()
             return self._finish()
+        except OSError as error:
+            raise OdiceError(
+                f"{self._lanes[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its checkpoints are "
+                "intact. When the cause is removed, run the same command again to continue."
+            ) from error
         finally:
             for chunk in self._chunks.values():
                 if isinstance(chunk, StreamedChunk):

@@ -13,6 +13,8 @@ import pytest
 from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import plan_of
+from odice.run.lane import Diverged
+from odice.run.stop import Interrupted
 from tests.run.conftest import compiled_once  # noqa: F401
 from tests.run.line import line_log
 
@@ -106,6 +108,16 @@ def test_a_flag_that_does_not_exist_is_refused():
     with pytest.raises(SystemExit) as done:
         plan_of(["--data", "x.npz", "--lamda", "0.5"])
     assert done.value.code == 2
+
+
+@pytest.mark.parametrize(("error", "code"), [(Diverged("too far"), 3), (Interrupted("stopped", 15), 143)])
+def test_exit_codes(monkeypatch, capsys, error, code):
+    def fail(plan):
+        raise error
+
+    monkeypatch.setattr("odice.run.train.train_plan", fail)
+    assert main(["train", "--data", "x.npz"]) == code
+    assert capsys.readouterr().err == f"odice: {error}\n"
 
 
 @contextmanager

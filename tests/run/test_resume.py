@@ -1,13 +1,17 @@
 """An interrupted run, continued, is the run that was never interrupted: same weights, same files, byte for byte."""
 
+import errno
+import os
 import shutil
 from concurrent.futures import Future
 
 import pytest
 
 import odice
+from odice.errors import OdiceError
 from odice.run.checkpoint import CheckpointWarning
 from odice.run.lane import Background
+from odice.run.sinks import JsonLines
 from odice.run.stop import Interrupted, Stop
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
@@ -116,6 +120,21 @@ def test_torn_rows_and_temporary_files_are_gone(tmp_path, whole):
     (tmp_path / "run" / "policy" / ".last.abcd.tmp").mkdir()
     assert content(train(tmp_path / "run")) == whole
     assert not [p for p in (tmp_path / "run").rglob(".*") if p.name != ".lock"]
+
+
+def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
+    written = JsonLines.write
+
+    def full(self, row):
+        if row["step"] >= 120:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(self, row)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JsonLines, "write", full)
+        with pytest.raises(OdiceError, match=r"No space left on device.*its checkpoints are intact"):
+            train(tmp_path / "run")
+    assert content(train(tmp_path / "run")) == whole
 
 
 @pytest.mark.slow
