@@ -26,8 +26,9 @@ class Display:
         if not self._quiet and sys.stdout.isatty():
             from rich.live import Live
 
-            self._live = Live(self._line(), refresh_per_second=4, transient=True)
+            self._live = Live(refresh_per_second=4, transient=True)
             self._live.__enter__()
+            self._show()
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -65,6 +66,8 @@ class Display:
             print(text, flush=True)
 
     def _line(self) -> str:
+        if self._began is None:
+            return "reading the data, compiling ..."
         rate = self.rate
         left = _clock((self._steps - self._step) / rate) if rate > 0 else "?"
         head = f"step {self._step:,}/{self._steps:,}  {rate:,.0f} updates/s  {left} left"
@@ -77,7 +80,7 @@ class Display:
             from rich.text import Text
 
             self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"))
-        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
+        elif self._began and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             print(self._line(), flush=True)
 

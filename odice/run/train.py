@@ -288,8 +288,8 @@ def summary(run: Run) -> str:
     last, best = run.result["last"], run.result["best"]
     score = ""
     if last:
-        shown = last.get("score", last["mean"])
-        score = f" last score {shown:.1f}, best return {best['mean']:.1f} at step {best['step']:,};"
+        normalised = f" (score {last['score']:.1f})" if "score" in last else ""
+        score = f" last return {last['mean']:.1f}{normalised}, best {best['mean']:.1f} at step {best['step']:,};"
     return f"finished {run.result['step']:,} updates;{score} the policy is in {run.path / 'policy' / 'last'}"
 
 
