@@ -8,6 +8,9 @@ import pytest
 from odice.errors import OdiceError
 from odice.run.checkpoint import Checkpoints, CheckpointWarning, digest
 
+# When one array of a checkpoint fails, tensorstore's threads finish the others after orbax has closed their event loop.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def tree(seed=0):
     rng = np.random.default_rng(seed)
@@ -95,7 +98,6 @@ def test_another_shape_is_not_restored(checkpoints):
         checkpoints.restore(lambda facts: {**tree(), "w": np.zeros((3, 3), np.float32)})
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax leaves a coroutine behind
 def test_a_full_disk_leaves_the_one_before(tmp_path, checkpoints):
     checkpoints.save(10, tree(1), {})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -16,6 +16,9 @@ from odice.run.stop import Interrupted, Stop
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
 
+# As in test_checkpoint: tensorstore's threads outlive a read that failed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 RUN = {**SMALL, "steps": 200, "eval_every": 40, "checkpoint_every": 60, "quiet": True, "allow": ("all",)}
 RUN |= {"env": "CartPole-v1", "eval_episodes": 2}
 FILES = ("metrics.jsonl", "evaluations.jsonl", "result.json")
