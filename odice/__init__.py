@@ -19,7 +19,7 @@ _PUBLIC = {
     "OdiceError": "odice.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):
