@@ -4,6 +4,8 @@ Whole updates are checked on networks without hidden layers: there a loss is a f
 is taken by central differences, and Adam's step from optax's own moments must land on the updated parameters.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +31,19 @@ def warm(name, settings, spec=SPEC, steps=3, jit=False, **batch_options):
     """An algorithm and a state a few updates old, so that targets and moments are not those of the beginning.
 
     `jit` compiles the update as a whole: faster for one long update, slower for many short variants of the same shapes.
+    What was asked for before is given again: most of the time of these tests is spent on compiling.
     """
-    algo = make(name, spec, **settings)
+    return _warm(name, tuple(sorted(settings.items())), spec, steps, jit, tuple(batch_options.items()))
+
+
+@functools.cache
+def _warm(name, settings, spec, steps, jit, batch_options):
+    algo = make(name, spec, **dict(settings))
     algo = algo._replace(update=jax.jit(algo.update)) if jit else algo
-    state = jax.jit(lambda key: algo.init(key, spec))(jax.random.key(1))
+    begin = lambda key: algo.init(key, spec)
+    state = (jax.jit(begin) if jit else begin)(jax.random.key(1))
     for i in range(steps):
-        batch = make_batch(10 + i, discrete=spec.discrete, **batch_options)
+        batch = make_batch(10 + i, discrete=spec.discrete, **dict(batch_options))
         state, _ = algo.update(state, batch, jax.random.key(i))
     return algo, state
 

@@ -141,10 +141,10 @@ def test_the_surrogate_of_the_official_fdvl_code():
 def test_updates_touch_only_their_own_network(name):
     """With the other learning rates at 0, no gradient has moved anything else."""
     batch = make_batch()
+    _, state = warm(name, LINEAR | EXTRA[name])
     for own in ("value", "critic", "policy"):
         rates = {f"{each}_lr": LR if each == own else 0.0 for each in ("value", "critic", "policy")}
-        algo, state = warm(name, LINEAR | EXTRA[name] | rates)
-        after, _ = algo.update(state, batch, None)
+        after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, None)
         for each in ("value", "critic", "policy"):
             moved = not np.array_equal(flatten(getattr(after, each)), flatten(getattr(state, each)))
             assert moved == (each == own)

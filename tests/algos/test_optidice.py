@@ -20,6 +20,7 @@ VARIANTS = {
     "projection": {"extraction": "projection", "divergence": "half-pearson", "e_loss": "mse"},
 }
 KEY = jax.random.key(9)
+value_loss = jax.jit(value_loss, static_argnums=0)
 LOG2PI = np.log(2 * np.pi)
 
 
@@ -163,9 +164,9 @@ def test_gradients_stop_where_they_should(warmed):
     batch = make_batch(initial=True)
     cfg = OptiDICEConfig(**(LINEAR | VARIANTS["projection"]))
     loss = lambda both: policy_loss(cfg, state.policy, state._replace(value=both), batch, jnp.ones(16), KEY)[0]
-    assert zero(jax.grad(loss)(state.value))
+    assert zero(jax.jit(jax.grad(loss))(state.value))
     e_v = jnp.linspace(-1, 1, 16)
-    one = jax.grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch))(state.e)
+    one = jax.jit(jax.grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch)))(state.e)
     assert not zero(one)
     # no gradient of e or of the policy reaches V: with V's rate at 0 it stands still
     frozen = make("optidice", SPEC, **(LINEAR | VARIANTS["projection"] | {"value_lr": 0.0}))

@@ -10,7 +10,6 @@ from odice.algos.td3_bc import TD3BCConfig, policy_loss, td_target
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.support import (
-    SPEC,
     adam,
     arrays,
     close,
@@ -29,6 +28,7 @@ GAMMA, TAU, LR, ALPHA, SIGMA, CLIP = 0.9, 0.1, 0.05, 1.7, 0.8, 0.5
 LINEAR = {"critic_hidden": (), "policy_hidden": (), "discount": GAMMA, "polyak": TAU, "critic_lr": LR, "policy_lr": LR}
 LINEAR |= {"alpha": ALPHA, "target_noise": SIGMA, "noise_clip": CLIP}
 KEY = jax.random.key(9)
+td_target = jax.jit(td_target, static_argnums=0)
 
 
 def numpy_goal(state, batch):
@@ -87,14 +87,14 @@ def test_gradients_stop_where_they_should():
     _, state = warm("td3-bc", LINEAR, jit=True)
     cfg = TD3BCConfig(**LINEAR)
     # the normaliser k is a constant: scaling the critic's output leaves the policy's gradient unchanged
-    gradient = lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy)
+    gradient = jax.jit(lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy))
     doubled = jax.tree.map(lambda leaf: 2 * leaf, state.critic)
     same(gradient(state.critic), gradient(doubled), rtol=1e-4, atol=1e-6)
     # the target depends on target networks only, and not on what follows a terminal
     online = lambda networks: jnp.sum(
         td_target(cfg, state._replace(policy=networks[0], critic=networks[1]), batch, KEY)
     )
-    assert zero(jax.grad(online)((state.policy, state.critic)))
+    assert zero(jax.jit(jax.grad(online))((state.policy, state.critic)))
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     np.testing.assert_array_equal(td_target(cfg, state, batch, KEY), td_target(cfg, state, garbage, KEY))
     np.testing.assert_allclose(td_target(cfg, state, batch, KEY), numpy_goal(state, batch), rtol=1e-4, atol=1e-5)
@@ -103,10 +103,10 @@ def test_gradients_stop_where_they_should():
 def test_alpha_zero_is_behaviour_cloning():
     batch = make_batch()
     algo, state = warm("td3-bc", LINEAR | {"alpha": 0.0}, jit=True)
-    cloning = make("bc", SPEC, policy_hidden=(), policy_lr=LR)
-    clone = cloning.init(KEY, SPEC)._replace(policy=state.policy, policy_opt=state.policy_opt)
+    cloning, clone = warm("bc", {"policy_hidden": (), "policy_lr": LR}, steps=0, jit=True)
+    clone = clone._replace(policy=state.policy, policy_opt=state.policy_opt)
     same(algo.update(state, batch, KEY)[0].policy, cloning.update(clone, batch, None)[0].policy)
-    loss, measured = policy_loss(state.policy, state.critic, batch, 0.0)
+    loss, measured = jax.jit(policy_loss)(state.policy, state.critic, batch, 0.0)
     assert loss == measured.cloning
 
 
