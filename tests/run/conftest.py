@@ -19,7 +19,7 @@ def compiled_once(tmp_path_factory):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")  # a session's would reach the tests of other folders
 def small_pieces():
     """Two or more pieces in a row of metrics, so that what happens between pieces happens inside rows too."""
     with pytest.MonkeyPatch.context() as patch:
