@@ -1,6 +1,6 @@
 """Training from disk against training in memory: updates per second, and how much memory each process held.
 
-    python benchmarks/stream.py --gb 5 --limit-gb 1.5 --dir /tmp/odice-stream
+    python benchmarks/stream.py --gb 5 --limit-gb 1.5 --dir SCRATCH
 
 Makes a synthetic data set of that size (HalfCheetah's dimensions) as a store, then trains O-DICE on it in two processes:
 once with all data in memory, once streamed. Memory is the resident size of the process (VmHWM, VmRSS), which counts the

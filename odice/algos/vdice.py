@@ -25,9 +25,8 @@ Differs from the paper (ODICE, ICLR 2024), each by a named setting:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,12 +35,12 @@ from jaxtyping import Array, Int
 
 from odice.algos import register
 from odice.core import vdice
+from odice.core.checks import require, validate
 from odice.core.divergences import divergence
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
 from odice.core.targets import adam, polyak, step
-from odice.errors import OdiceError, unknown_name
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -85,27 +84,11 @@ class VDICEConfig:
     """Log the two gradients' norms, cosine, projection and Theorem 2's bound on eta."""
 
     def __post_init__(self):
-        if not 0 < self.lam < 1:
-            raise OdiceError(
-                f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*."
-            )
-        if not 0 <= self.discount <= 1:
-            raise OdiceError(f"discount must lie in [0, 1], got {self.discount}.")
-        if not 0 < self.polyak <= 1:
-            raise OdiceError(f"polyak must lie in (0, 1], got {self.polyak}.")
-        if not self.weight_clamp > 0:
-            raise OdiceError(
-                f"weight_clamp must be positive, got {self.weight_clamp}: no transition would be imitated."
-            )
-        if self.batch_size < 1:
-            raise OdiceError(f"batch_size must be at least 1, got {self.batch_size}.")
-        for name in ("value_lr", "policy_lr", "policy_weight_decay"):
-            rate = getattr(self, name)
-            if not (0 <= rate < math.inf):
-                raise OdiceError(f"{name} must be a finite number of at least 0, got {rate}.")
-        for name, choices in (("policy_weight", WeightForm), ("init", Init)):
-            if getattr(self, name) not in get_args(choices):
-                raise unknown_name(name, getattr(self, name), get_args(choices))
+        require(
+            0 < self.lam < 1,
+            f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*.",
+        )
+        validate(self)
         divergence(self.divergence)
 
 
