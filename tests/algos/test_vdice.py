@@ -166,6 +166,7 @@ def test_policy_weight_is_taken_before_the_value_update():
     np.testing.assert_array_equal(flatten(frantic.update(state, batch, None)[0].policy), flatten(calm_policy))
 
 
+@pytest.mark.slow
 def test_discrete_actions_and_other_divergences_give_finite_updates():
     spec = Spec(3, 2, discrete=True)
     batch = make_batch(discrete=True)

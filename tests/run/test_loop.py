@@ -78,6 +78,7 @@ def test_rows_cover_the_data_and_differ_between_steps_and_seeds():
     np.testing.assert_array_equal(first, rows(0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["odice", "td3-bc"])  # the contract test has them all
 def test_seeds_by_vmap_equal_single_runs(name, transitions):
     algo = make_small(name)
