@@ -120,10 +120,11 @@ def complete_lines(path: Path) -> list[str]:
 def leftovers(out: Path) -> set[tuple[str, int]]:
     """Temporary files and folders, with their inodes: ours start with a dot, orbax's say `tmp`."""
     found = set()
-    for path in out.rglob("*"):
-        if (path.name.startswith(".") and path.name != ".lock") or path.name.endswith("tmp"):
-            with suppress(FileNotFoundError):
-                found.add((str(path.relative_to(out)), path.stat().st_ino))
+    for folder, folders, files in os.walk(out):  # unlike rglob, it does not mind a run that deletes while we look
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if (path.name.startswith(".") and path.name != ".lock") or path.name.endswith("tmp"):
+                with suppress(FileNotFoundError):
+                    found.add((str(path.relative_to(out)), path.stat().st_ino))
     return found
 
 
