@@ -5,6 +5,7 @@
 | `Hopper-v5`, `CartPole-v1` ... | any Gymnasium id with vector observations and Box or Discrete actions           |
 | `hopper-medium-v2` ...         | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on   |
 | `antmaze-umaze-v2`, `AntMaze_UMaze-v5` ... | with the extra `mazes`: fixed start and goal cell, success ends the episode |
+| `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps        |
 
 `resolve` only looks names up; `make` builds.
 """
@@ -59,6 +60,12 @@ def resolve(name: str) -> Task:
 
     if maze := maze_of(name):
         return Task(name, maze.env_id, reference=(0.0, 1.0), maze=maze.name, note=maze.note)
+    if name.startswith("odice/"):
+        from odice.envs.small import reference
+
+        known = reference(name)
+        note = f"scores of {name} are 0 for doing nothing and 100 for the optimum" if known else None
+        return Task(name, name, reference=known, note=note)
     if name in ROBOTS:
         note = f"scores of {name} use the reference returns that D4RL measured on the same robot with mujoco-py"
         return Task(name, name, reference=_reference(ROBOTS[name]), note=note)
@@ -88,6 +95,8 @@ def make(
     """
     import gymnasium
 
+    from odice.envs import small
+
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
         raise OdiceError(
@@ -99,6 +108,7 @@ def make(
             from odice.envs.mazes import make_maze
 
             return make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
+        small.register()
         _quiet_mujoco()
         drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one
         try:
