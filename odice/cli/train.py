@@ -14,7 +14,7 @@ from typing import Any
 
 import tyro
 
-from odice.run.settings import Plan, RunOptions, resolve
+from odice.run.settings import Plan, RunOptions, complete, draft
 
 
 def plan_of(argv: list[str]) -> Plan:
@@ -23,7 +23,7 @@ def plan_of(argv: list[str]) -> Plan:
     for name in ("algo", "preset", "config", "data"):
         peek.add_argument(f"--{name}")
     first, _ = peek.parse_known_args(argv)
-    base = resolve(first.data or "", algo=first.algo, preset=first.preset, config=first.config)
+    base = draft(first.data or "", algo=first.algo, preset=first.preset, config=first.config)
     options = base.options if first.data else dataclasses.replace(base.options, data=tyro.MISSING)
     flags = dataclasses.make_dataclass(
         "Flags",
@@ -39,10 +39,7 @@ def plan_of(argv: list[str]) -> Plan:
         default=flags(options, base.settings),
         args=argv,
     )
-    settings = parsed.settings
-    if parsed.options.diagnostics and hasattr(settings, "diagnose"):
-        settings = dataclasses.replace(settings, diagnose=True)
-    return Plan(parsed.options, settings, base.preset)
+    return complete(Plan(parsed.options, parsed.settings, base.preset))
 
 
 def run(plan: Plan) -> int:

@@ -30,7 +30,10 @@ def validate(config: Any) -> None:
         elif name == "weight_clamp":
             require(value > 0, f"weight_clamp must be positive, got {value}: no transition would be imitated.")
         elif name == "cosine_steps":
-            require(value >= 0, f"cosine_steps must be at least 0 (0 keeps the rate constant), got {value}.")
+            require(
+                value is None or value >= 0,
+                f"cosine_steps must be at least 0 (0 keeps the rate constant), got {value}.",
+            )
         elif name.endswith(("_lr", "_weight_decay")):
             require(0 <= value < math.inf, f"{name} must be a finite number of at least 0, got {value}.")
         elif name.endswith("_hidden") and value is not None:

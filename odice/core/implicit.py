@@ -54,8 +54,9 @@ class ImplicitConfig:
     """Adam's learning rate for Q."""
     policy_lr: float = 3e-4
     """Adam's learning rate for the policy, at the start."""
-    cosine_steps: int = 1_000_000
-    """The policy's learning rate falls to 0 along a cosine over this many updates: the length of the run. 0 keeps it."""
+    cosine_steps: int | None = None
+    """The policy's learning rate falls to 0 along a cosine over this many updates; None is the length of the run
+    (1,000,000 outside of one), 0 keeps it."""
     weight_clamp: float = 100.0
     """Largest weight of a transition in the policy's loss."""
     tanh_mean: bool = True
@@ -98,8 +99,8 @@ class State(NamedTuple):
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
     """The algorithm that a config and three losses make."""
     optimisers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
-    decayed = optax.cosine_decay_schedule(cfg.policy_lr, cfg.cosine_steps) if cfg.cosine_steps else cfg.policy_lr
-    optimisers["policy"] = adam(decayed)
+    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
+    optimisers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
 
     def init(key, spec: Spec = spec) -> State:
         key_value, key_critic, key_policy = jax.random.split(key, 3)

@@ -38,7 +38,7 @@ def _jax_networks(source: str, lr: float, **others) -> dict[str, Setting]:
 def _iql() -> Table:
     code = "official code of IQL (ikostrikov/implicit_q_learning, 09d70024)"
     mujoco, antmaze = _jax_protocols(code)
-    general = _jax_networks(code, 3e-4, layer_norm=False, cosine_steps=1_000_000, batch_size=256)
+    general = _jax_networks(code, 3e-4, layer_norm=False, batch_size=256)
     return Table(
         general,
         mujoco,
@@ -52,7 +52,7 @@ def _iql() -> Table:
 def _ivr(alpha: float, maze: float, diverse: float, **others) -> Table:
     code = "official code of SQL and EQL (ryanxhr/IVR, 58edd26d)"
     mujoco, antmaze = _jax_protocols(code)
-    general = _jax_networks(code, 3e-4, layer_norm=True, cosine_steps=1_000_000, batch_size=256, **others)
+    general = _jax_networks(code, 3e-4, layer_norm=True, batch_size=256, **others)
     slow = settings(f"{code}, AntMaze config", value_lr=2e-4, critic_lr=2e-4, policy_lr=2e-4)
     in_maze = lambda value: Row(slow | settings(f"{code}, AntMaze script", alpha=value), antmaze)
     return Table(
@@ -69,7 +69,7 @@ def _ivr(alpha: float, maze: float, diverse: float, **others) -> Table:
 def _fdvl() -> Table:
     code = "official code of f-DVL (hari-sikchi/DVL, 4b7cf119)"
     mujoco, antmaze = _jax_protocols(code)
-    general = _jax_networks(code, 3e-4, layer_norm=True, cosine_steps=1_000_000, batch_size=1024)
+    general = _jax_networks(code, 3e-4, layer_norm=True, batch_size=1024)
     general |= settings(code, divergence="pearson", surrogate=True, huber_delta=20.0)
     return Table(
         general,

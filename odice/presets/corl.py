@@ -33,7 +33,6 @@ def _iql() -> Table:
         value_lr=3e-4,
         critic_lr=3e-4,
         policy_lr=3e-4,
-        cosine_steps=1_000_000,
         layer_norm=False,
         fresh_value=False,
         log_std_min=-20.0,

@@ -148,6 +148,11 @@ class Plan(NamedTuple):
 
 def resolve(data: Any, **given: Any) -> Plan:
     """Decide every setting. `given` are fields of `RunOptions` and of the algorithm's config; None counts as not given."""
+    return complete(draft(data, **given))
+
+
+def draft(data: Any, **given: Any) -> Plan:
+    """A plan whose values may still be changed, by flags for example, before it is complete."""
     given = {name: value for name, value in given.items() if value is not None}
     from_file = read_config(given["config"]) if "config" in given else {}
     algorithm = entry(str(given.get("algo", from_file.get("algo", RunOptions.algo))))
@@ -165,9 +170,18 @@ def resolve(data: Any, **given: Any) -> Plan:
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
     settings = {**(chosen.values() if chosen else {}), **{k: v for k, v in merged.items() if k in setting_types}}
-    if options.diagnostics and "diagnose" in setting_types:
-        settings["diagnose"] = True
     return Plan(options, algorithm.config(**settings), chosen)
+
+
+def complete(plan: Plan) -> Plan:
+    """The plan, with what the run decides for the algorithm: how long a schedule lasts, and whether it diagnoses itself."""
+    options, settings = plan.options, plan.settings
+    decided: dict[str, Any] = {}
+    if options.diagnostics and hasattr(settings, "diagnose"):
+        decided["diagnose"] = True
+    if getattr(settings, "cosine_steps", 0) is None:
+        decided["cosine_steps"] = options.steps
+    return plan._replace(settings=dataclasses.replace(settings, **decided))
 
 
 def row_name(data: Any) -> str | None:

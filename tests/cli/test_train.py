@@ -14,6 +14,7 @@ from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import plan_of
 from odice.run.lane import Diverged
+from odice.run.settings import resolve
 from odice.run.stop import Interrupted
 from tests.run.conftest import compiled_once  # noqa: F401
 from tests.run.line import line_log
@@ -174,3 +175,19 @@ def test_several_seeds_each_in_its_own_folder(tmp_path, data):
     results = [json.loads((tmp_path / where / "result.json").read_text()) for where in ("many/seed-1", "one")]
     assert results[0]["state_sha256"] == results[1]["state_sha256"]
     assert (tmp_path / "many" / "seed-0" / "policy" / "last" / "policy.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--steps", "700"], 700),
+        ([], 1_000_000),
+        (["--steps", "700", "--cosine-steps", "0"], 0),
+        (["--cosine-steps", "9"], 9),
+    ],
+)
+def test_a_cosine_schedule_lasts_as_long_as_the_run(flags, expected):
+    plan = plan_of(["--data", "log.csv", "--algo", "iql", "--preset", "reference", *flags])
+    assert plan.settings.cosine_steps == expected
+    given = {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags[::2], flags[1::2], strict=True)}
+    assert resolve("log.csv", algo="iql", preset="reference", **given).settings.cosine_steps == expected
