@@ -19,16 +19,21 @@ class Entry(NamedTuple):
     factory: Callable[[Any, Spec], Algo]
     summary: str
     """The first line of the factory's docstring."""
+    imitates: bool = False
+    """Whether it learns from demonstrations, where every reward is zero."""
 
 
 _REGISTRY: dict[str, Entry] = {}
 
 
-def register(name: str, config: type) -> Callable:
-    """Decorates a factory `(config, spec) -> Algo` whose docstring's first line says what the algorithm is."""
+def register(name: str, config: type, *, imitates: bool = False) -> Callable:
+    """Decorates a factory `(config, spec) -> Algo` whose docstring's first line says what the algorithm is.
+
+    `imitates` declares that it makes sense without rewards, so that `odice imitate` offers it.
+    """
 
     def decorate(factory):
-        _REGISTRY[name] = Entry(name, config, factory, (factory.__doc__ or "").strip().splitlines()[0])
+        _REGISTRY[name] = Entry(name, config, factory, (factory.__doc__ or "").strip().splitlines()[0], imitates)
         return factory
 
     return decorate

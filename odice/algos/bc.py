@@ -91,7 +91,7 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
     return jnp.sqrt(jnp.mean(jnp.square(mode - batch.action)))
 
 
-@register("bc", BCConfig)
+@register("bc", BCConfig, imitates=True)
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
     """BC: behaviour cloning of all the data, the floor of every comparison."""
     optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)

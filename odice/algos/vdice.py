@@ -187,19 +187,19 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     return Algo(init, update, act)
 
 
-@register("odice", ODICEConfig)
+@register("odice", ODICEConfig, imitates=True)
 def odice(cfg: ODICEConfig, spec: Spec) -> Algo:
     """O-DICE: V-DICE whose backward gradient is projected off the forward one."""
     return _vdice(cfg, orthogonal(cfg.eta), spec)
 
 
-@register("sdice", VDICEConfig)
+@register("sdice", VDICEConfig, imitates=True)
 def sdice(cfg: VDICEConfig, spec: Spec) -> Algo:
     """S-DICE: V-DICE with the semi-gradient, a constraint on actions only."""
     return _vdice(cfg, semi, spec)
 
 
-@register("vdice-true", VDICEConfig)
+@register("vdice-true", VDICEConfig, imitates=True)
 def vdice_true(cfg: VDICEConfig, spec: Spec) -> Algo:
     """True-gradient V-DICE: the whole gradient of the objective, without a target network."""
     return _vdice(cfg, true, spec)
