@@ -44,7 +44,7 @@ class Critic(eqx.Module):
 
     @property
     def size(self) -> int:
-        return self.heads.biases[0].shape[0]
+        return self.heads.weights[0].shape[0]
 
 
 class Joined(eqx.Module):

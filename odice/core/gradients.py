@@ -15,7 +15,7 @@ twin network are projected together, once per batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,12 +98,13 @@ class LossPair(NamedTuple):
     """The losses of one residual pair, as functions of the network's outputs here (x = V(s)) and next (x' = V(s')).
 
     `forward` may only depend on x through a gradient and `backward` only on x'; `rest` is everything else on x
-    (the linear term). The rule acts on the pair, `rest` is added to its result.
+    (the linear term). The rule acts on the pair, `rest` is added to its result. Outputs may be trees of arrays: the x of the
+    Q-form is Q(s, a) and V(s).
     """
 
-    forward: Callable[[Array], Float[Array, ""]]
-    backward: Callable[[Array], Float[Array, ""]]
-    rest: Callable[[Array], Float[Array, ""]]
+    forward: Callable[[Any], Float[Array, ""]]
+    backward: Callable[[Any], Float[Array, ""]]
+    rest: Callable[[Any], Float[Array, ""]]
 
 
 class RuleGradient(NamedTuple):
@@ -115,9 +116,9 @@ class RuleGradient(NamedTuple):
 def rule_gradient(
     rule: Rule,
     params: PyTree,
-    here: Callable[[PyTree], Array],
-    there: Callable[[PyTree], Array],
-    losses: Callable[[Array, Array], LossPair],
+    here: Callable[[PyTree], PyTree],
+    there: Callable[[PyTree], PyTree],
+    losses: Callable[[Any, Any], LossPair],
     diagnose: bool = False,
 ) -> RuleGradient:
     """One gradient of a two-point loss under a rule.
@@ -135,10 +136,14 @@ def rule_gradient(
     values = {"forward": loss_f, "backward": loss_b, "rest": loss_r}
 
     if rule.eta == 0.0 and not diagnose:
-        return RuleGradient(pull(dx_f + dx_r)[0], values, None)
+        return RuleGradient(pull(_sum(dx_f, dx_r))[0], values, None)
     if not rule.project and not diagnose:  # linear in the cotangents: no need to tell the terms apart
-        (g_here,), (g_next,) = pull(dx_f + dx_r), pull_next(rule.eta * dx_b)
-        return RuleGradient(jax.tree.map(jnp.add, g_here, g_next), values, None)
+        (g_here,), (g_next,) = pull(_sum(dx_f, dx_r)), pull_next(jax.tree.map(lambda d: rule.eta * d, dx_b))
+        return RuleGradient(_sum(g_here, g_next), values, None)
     (g_forward,), (g_rest,), (g_backward,) = pull(dx_f), pull(dx_r), pull_next(dx_b)
     combined, diagnostics = combine(rule, g_forward, g_backward)
-    return RuleGradient(jax.tree.map(jnp.add, combined, g_rest), values, diagnostics)
+    return RuleGradient(_sum(combined, g_rest), values, diagnostics)
+
+
+def _sum(a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(jnp.add, a, b)

@@ -13,17 +13,19 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.types import Spec
 
-Init = Literal["torch", "orthogonal", "glorot"]
+Init = Literal["torch", "orthogonal", "orthonormal", "glorot"]
 """`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases.
-`glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases."""
+`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases."""
+
+_GAINS = {"orthogonal": math.sqrt(2), "orthonormal": 1.0}
 
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
-    if init == "orthogonal":
-        weight = jax.nn.initializers.orthogonal(math.sqrt(2))(key, (fan_in, fan_out), jnp.float32)
+    if init in _GAINS:
+        weight = jax.nn.initializers.orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32)
         return weight, jnp.zeros(fan_out)
     if init == "glorot":
         return jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
@@ -57,15 +59,19 @@ class MLP(eqx.Module):
         layer_norm: bool = False,
         init: Init = "torch",
         last: Callable[..., Array] | None = None,
+        last_bias: bool = True,
         activation: Callable[[Array], Array] = jax.nn.relu,
     ):
-        """`last` initialises the output layer's weights (its biases are then 0) where `init` is too coarse for it."""
+        """`last` initialises the output layer's weights (its biases are then 0) where `init` is too coarse for it.
+
+        Without `last_bias` the output layer has no biases.
+        """
         keys = jax.random.split(key, len(sizes) - 1)
         layers = [_linear(k, i, o, init) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
         if last is not None:
             layers[-1] = last(keys[-1], tuple(sizes[-2:]), jnp.float32), jnp.zeros(sizes[-1])
         self.weights = [w for w, _ in layers]
-        self.biases = [b for _, b in layers]
+        self.biases = [b for _, b in (layers if last_bias else layers[:-1])]
         hidden = sizes[1:-1] if layer_norm else ()
         self.scales = [jnp.ones(n) for n in hidden]
         self.shifts = [jnp.zeros(n) for n in hidden]
@@ -73,8 +79,10 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Float[Array, "*b fan_in"]) -> Float[Array, "*b fan_out"]:
         last = len(self.weights) - 1
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = _add(x @ weight, bias)
+        for i, weight in enumerate(self.weights):
+            x = x @ weight
+            if i < len(self.biases):
+                x = _add(x, self.biases[i])
             if i < last:
                 if self.scales:
                     x = _layer_norm(x, self.scales[i], self.shifts[i])

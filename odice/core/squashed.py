@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,11 +53,14 @@ class SquashedPolicy(eqx.Module):
     """tanh of a diagonal Gaussian whose mean and spread come from one network.
 
     log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output itself.
+    It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps the whole line
+    onto that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
     """
 
     network: MLP
     affine: Float[Array, " two"] | None
     log_std_min: float = eqx.field(static=True)
+    spread: Literal["clip", "tanh"] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -67,17 +70,21 @@ class SquashedPolicy(eqx.Module):
         *,
         affine: tuple[float, float] | None = None,
         log_std_min: float = LOG_STD_MIN,
+        spread: Literal["clip", "tanh"] = "clip",
         **options,
     ):
         self.network = MLP(key, (spec.obs_dim, *hidden, 2 * spec.action_dim), **options)
         self.affine = None if affine is None else jnp.asarray(affine)
         self.log_std_min = log_std_min
+        self.spread = spread
 
     def parameters(self, obs: Float[Array, "*b obs"]) -> tuple[Float[Array, "*b act"], Float[Array, "*b act"]]:
         """Mean and log standard deviation before the tanh."""
         mean, log_std = jnp.split(self.network(obs), 2, axis=-1)
         if self.affine is not None:
             log_std = self.affine[0] * log_std + self.affine[1]
+        if self.spread == "tanh":
+            return mean, self.log_std_min + 0.5 * (LOG_STD_MAX - self.log_std_min) * (jnp.tanh(log_std) + 1)
         return mean, jnp.clip(log_std, self.log_std_min, LOG_STD_MAX)
 
     def sample(self, key: PRNGKeyArray, obs: Float[Array, "b obs"], count: int | None = None) -> Sample:
