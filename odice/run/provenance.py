@@ -1,0 +1,37 @@
+"""What results depend on beside the configuration: versions of packages, and the commit of the source tree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "equinox", "orbax-checkpoint", "gymnasium", "mujoco")
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages whose arithmetic ends up in the results."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of the source tree odice runs from, if it is one; `+` marks changes that are not committed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
