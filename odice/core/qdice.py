@@ -185,7 +185,8 @@ def gradient_penalty(critic: Critic, obs: Float[Array, "b obs"], action: Float[A
 def between(key: PRNGKeyArray, a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
     """A random point between two state-action pairs, row by row."""
     share = jax.random.uniform(key, (a[0].shape[0], 1))
-    return tuple(share * x + (1 - share) * y for x, y in zip(a, b, strict=True))
+    mix = lambda x, y: share * x + (1 - share) * y
+    return mix(a[0], b[0]), mix(a[1], b[1])
 
 
 def recovered_reward(critic, policy, batch: Batch, key: PRNGKeyArray, *, discount: float, temperature: float):
