@@ -50,8 +50,8 @@ def matmul_operations(jaxpr) -> int:
             (contract, _), _ = equation.params["dimension_numbers"]
             depth = np.prod([equation.invars[0].aval.shape[axis] for axis in contract])
             total += 2 * int(np.prod(equation.outvars[0].aval.shape)) * int(depth)
-        for inner in jaxprs_in_params(equation.params):
-            total += matmul_operations(inner)
+        times = equation.params.get("length", 1)  # of a scan
+        total += times * sum(map(matmul_operations, jaxprs_in_params(equation.params)))
     return total
 
 

@@ -31,10 +31,16 @@ def draw(policy, key: PRNGKeyArray, obs: Float[Array, "b obs"], count: int) -> D
 
 
 def q_at(critic, obs: Float[Array, "b obs"], action: Float[Array, "n b act"] | None) -> Float[Array, "heads n b"]:
-    """Q_i(s, a) for every action drawn."""
+    """Q_i(s, a) for every action drawn: one action a state at a time, so that the layers' activations stay in the cache."""
     if action is None:
         return jnp.moveaxis(critic.every(obs), -1, 1)
-    return critic(jnp.broadcast_to(obs[None], (*action.shape[:2], obs.shape[-1])), action)
+    return jnp.moveaxis(jax.lax.map(lambda one: critic(obs, one), action), 0, 1)
+
+
+def soft_value(policy, critic, alpha, obs, key) -> Float[Array, " b"]:
+    """V(s) = E[min_i Q_i - alpha log pi] over one draw: what a soft target bootstraps from."""
+    draws = draw(policy, key, obs, 1)
+    return jnp.sum(draws.share * (least(q_at(critic, obs, draws.action)) - alpha * draws.log_prob), axis=0)
 
 
 def soft_policy_loss(policy, critic, alpha, obs, key) -> tuple[Float[Array, ""], Float[Array, ""]]:
