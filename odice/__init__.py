@@ -14,6 +14,7 @@ _PUBLIC = {
     "preset": "odice.presets",
     "load": "odice.data.load",
     "train": "odice.run.train",
+    "imitate": "odice.run.imitate",
     "Policy": "odice.run.policy",
     "evaluate": "odice.run.evaluate",
     "OdiceError": "odice.errors",

@@ -11,6 +11,7 @@ from odice.errors import OdiceError, unknown_name
 COMMANDS = {
     "data": "look a data set over and say what is wrong with it; convert it",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
+    "imitate": "learn a policy from demonstrations, without rewards",
     "evaluate": "run episodes of a policy: score, spread, worst episode, noise, video",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",

@@ -16,15 +16,19 @@ import tyro
 
 from odice.run.settings import Plan, RunOptions, complete, draft
 
+ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
-def plan_of(argv: list[str]) -> Plan:
-    """The run that the arguments ask for."""
+
+def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> Plan:
+    """The run that the arguments ask for. `given` are options that the command itself decides."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("algo", "preset", "config", "data"):
         peek.add_argument(f"--{name}")
-    first, _ = peek.parse_known_args(argv)
-    base = draft(first.data or "", algo=first.algo, preset=first.preset, config=first.config)
-    options = base.options if first.data else dataclasses.replace(base.options, data=tyro.MISSING)
+    peek.add_argument("--imitation", action="store_true", default=None)
+    first = vars(peek.parse_known_args(argv)[0])
+    data = first.pop("data")
+    base = draft(data or "", **{**first, **given})
+    options = base.options if data else dataclasses.replace(base.options, data=tyro.MISSING)
     flags = dataclasses.make_dataclass(
         "Flags",
         [
@@ -34,12 +38,12 @@ def plan_of(argv: list[str]) -> Plan:
     )
     parsed: Any = tyro.cli(
         flags,
-        prog="odice train",
-        description="Learn a policy from a data set. Run the same command again to continue an interrupted run.",
+        prog=prog,
+        description=about,
         default=flags(options, base.settings),
         args=argv,
     )
-    return complete(Plan(parsed.options, parsed.settings, base.preset))
+    return complete(Plan(dataclasses.replace(parsed.options, **given), parsed.settings, base.preset))
 
 
 def run(plan: Plan) -> int:

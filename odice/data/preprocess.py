@@ -44,6 +44,8 @@ class Preprocess:
     """Clip (mapped) actions to +- this; the JAX codes of IQL use 1 - 1e-5."""
     map_actions: bool = True
     """Map the action bounds of the environment, where they are known and finite, to [-1, 1]."""
+    absorbing: bool = False
+    """Let a terminal state be followed by one that absorbs, zeros with a 1 in an extra column, instead of ending the episode."""
 
 
 # What published codes do to AntMaze's rewards of 0 and 1.
@@ -68,15 +70,18 @@ class Fitted:
     action_low: tuple[float, ...] | None = None
     action_high: tuple[float, ...] | None = None
     clip_actions: float | None = None
+    absorbing: bool = False
 
     # --- single steps; used at evaluation too ------------------------------------------------------------------------
 
     def observe(self, obs: np.ndarray) -> np.ndarray:
         """Raw observations (any leading axes) as the networks see them, in float32."""
         obs = np.asarray(obs, np.float32)
-        if self.obs_mean is None or self.obs_scale is None:
-            return obs
-        return (obs - _f32(self.obs_mean)) / _f32(self.obs_scale)
+        if self.obs_mean is not None and self.obs_scale is not None:
+            obs = (obs - _f32(self.obs_mean)) / _f32(self.obs_scale)
+        if self.absorbing:  # a state that is observed is not the absorbing one
+            obs = np.concatenate([obs, np.zeros((*obs.shape[:-1], 1), np.float32)], axis=-1)
+        return obs
 
     def act(self, action: np.ndarray) -> np.ndarray:
         """A policy's actions as the environment wants them: from [-1, 1] to its bounds. Discrete actions pass."""
@@ -122,13 +127,15 @@ class Fitted:
         if self == Fitted():
             return dataset
         changed: dict[str, Any] = {}
-        if self.obs_mean is not None:
-            changed["observations"] = _mapped(self.observe, dataset.observations)
+        if self.obs_mean is not None or self.absorbing:
+            width = dataset.observations.shape[1] + self.absorbing
+            changed["observations"] = _mapped(self.observe, dataset.observations, width)
         if not dataset.discrete and (self.action_low is not None or self.clip_actions is not None):
             changed["actions"] = _mapped(self.unact, dataset.actions)
         if self.reward_values or (self.reward_scale, self.reward_shift) != (1.0, 0.0):
             changed["rewards"] = _mapped(self.reward, dataset.rewards)
-        return replace(dataset, **changed, meta=dataset.meta.after("preprocessed"))
+        seen = replace(dataset, **changed, meta=dataset.meta.after("preprocessed"))
+        return absorb(seen) if self.absorbing else seen
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; what does nothing is left out."""
@@ -175,6 +182,39 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
         action_low=low,
         action_high=high,
         clip_actions=None if dataset.discrete else wanted.clip_actions,
+        absorbing=wanted.absorbing,
+    )
+
+
+def absorb(dataset: Dataset) -> Dataset:
+    """Every terminated episode leads into the absorbing state and stays there for one step, with action 0 and reward 0.
+
+    The last column of the observations marks that state. Afterwards no episode terminates: an episode that did is one step
+    longer and cut in the absorbing state, whose value an algorithm then learns like any other.
+    """
+    if dataset.discrete:
+        raise OdiceError(
+            f"{dataset.meta.source}: an absorbing state needs an action 0 that does nothing, but these actions are discrete; "
+            "leave out --absorbing."
+        )
+    ended = np.flatnonzero(dataset.terminated)
+    if not ended.size:
+        return dataset
+    state = np.zeros(dataset.observations.shape[1], np.float32)
+    state[-1] = 1.0
+    observations, last = dataset.observations.copy(), dataset.ends[ended]
+    observations[last + ended + 1] = state
+    lengths = dataset.lengths.copy()
+    lengths[ended] += 1
+    return replace(
+        dataset,
+        observations=np.insert(observations, last + ended + 2, state, axis=0),
+        actions=np.insert(dataset.actions, last + 1, 0.0, axis=0),
+        rewards=np.insert(dataset.rewards, last + 1, 0.0),
+        lengths=lengths,
+        terminated=np.zeros_like(dataset.terminated),
+        truncated=np.ones_like(dataset.truncated),
+        final_known=dataset.final_known | dataset.terminated,
     )
 
 
@@ -252,8 +292,8 @@ def _f32(values: Any) -> np.ndarray:
     return np.asarray(values, np.float32)
 
 
-def _mapped(function, array: np.ndarray) -> np.ndarray:
-    out = np.empty(array.shape, np.float32)
+def _mapped(function, array: np.ndarray, width: int | None = None) -> np.ndarray:
+    out = np.empty(array.shape if width is None else (len(array), width), np.float32)
     for block in blocks(len(array), array[:1].nbytes):
         out[block] = function(array[block])
     return out

@@ -35,6 +35,12 @@ class Protocol(NamedTuple):
     normalise_obs: bool = False
     clip_actions: float | None = None
     """Logged actions are clipped to +- this."""
+    convention: str = "qlearning"
+    """Which steps count (`data.transitions`)."""
+    final_obs: str = "recorded"
+    """What follows a demonstration that was cut by time (`data.demonstrations`)."""
+    absorbing: bool = False
+    """Whether a state that absorbs follows every terminal one (`data.preprocess`)."""
     eval_every: int = 5_000
     eval_episodes: int = 10
     source: str = ""
@@ -68,17 +74,15 @@ class Table(NamedTuple):
     rows: dict[str, Row] = {}
 
 
-def preset(name: str, algo: str, data: str | None = None) -> Preset:
-    """The preset `name` of an algorithm, with the row of data set `data` where the preset has one."""
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    tables: dict[str, Table] = import_module(f"{__name__}.{name}").TABLES
-    if algo not in tables:
-        from odice.algos import entry
+def preset(name: str, algo: str, data: str | None = None, *, imitation: bool = False) -> Preset:
+    """The preset `name` of an algorithm, with the row of data set `data` where the preset has one.
 
-        entry(algo)  # a misspelt algorithm gets its own error
-        raise OdiceError(f"Preset {name!r} has no settings for {algo!r}; it has them for: {', '.join(sorted(tables))}.")
-    table = tables[algo]
+    With `imitation`, what the preset says of learning from demonstrations; its name may then be `imitation` too, for what
+    holds when none is chosen.
+    """
+    if name not in PRESETS and not (imitation and name == "imitation"):
+        raise unknown_name("preset", name, PRESETS)
+    table = _table(name, algo, imitation)
     row = table.rows.get(data) if data else None
     fields = _fields(algo)
     settings = table.settings | (row.settings if row else {})
@@ -89,6 +93,26 @@ def preset(name: str, algo: str, data: str | None = None) -> Preset:
         {key: setting for key, setting in settings.items() if key in fields},
         row.protocol if row else table.protocol,
     )
+
+
+def _table(name: str, algo: str, imitation: bool) -> Table:
+    if imitation:
+        from odice.presets.imitation import PROTOCOL
+        from odice.presets.imitation import TABLES as BY_NAME
+
+        tables: dict[str, Table] = BY_NAME.get(name, {})
+    else:
+        tables = import_module(f"{__name__}.{name}").TABLES
+    if algo in tables:
+        return tables[algo]
+    from odice.algos import entry
+
+    entry(algo)  # a misspelt algorithm gets its own error
+    if name == "imitation":
+        return Table({}, PROTOCOL)
+    what = "settings to imitate with" if imitation else "settings"
+    known = f"it has them for: {', '.join(sorted(tables))}" if tables else "choose paper or reference, or none"
+    raise OdiceError(f"Preset {name!r} has no {what} for {algo!r}; {known}.")
 
 
 def _fields(algo: str) -> set[str]:

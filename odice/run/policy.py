@@ -134,6 +134,8 @@ class Policy:
         """
         network, output = deterministic
         weights = [np.asarray(w, np.float32) for w in network.weights]
+        if getattr(preprocess, "absorbing", False):  # the indicator of the absorbing state is 0 wherever a policy acts
+            weights[0] = weights[0][:-1]
         layout = Layout(
             sizes=(weights[0].shape[0], *(w.shape[1] for w in weights)),
             layer_norm=bool(network.scales),

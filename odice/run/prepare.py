@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from odice.data.demonstrations import demonstrations
 from odice.data.doctor import check
 from odice.data.episodes import Dataset
 from odice.data.load import load
@@ -19,6 +20,8 @@ from odice.run.evaluate import Evaluator
 from odice.run.settings import Plan
 from odice.types import Batch, Spec, Transitions
 
+ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")
+"""Findings of the doctor that mean nothing to imitation."""
 SAMPLE = 256
 """Transitions of the fixed sample that diagnostics look at."""
 
@@ -27,6 +30,7 @@ class Prepared(NamedTuple):
     """Everything a run knows about its data and its task."""
 
     spec: Spec
+    """What the algorithm sees."""
     source: Transitions | Streamed
     fitted: Fitted
     facts: dict[str, Any]
@@ -37,41 +41,66 @@ class Prepared(NamedTuple):
     reference: tuple[float, float] | None
     value_limit: float
     """|V| beyond this is no value of these rewards."""
+    raw: Spec
+    """What the environment has."""
 
 
 def prepare(plan: Plan) -> Prepared:
     """Read and check the data, fit the preprocessing and build the transitions."""
     options = plan.options
-    readers = {"schema": options.schema} if options.schema else {}
-    on_disk = options.stream and isinstance(options.data, str | Path)
-    open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
-    dataset = open_data(options.data, format=options.format, data_dir=options.data_dir, **readers)
-    report = check(dataset, allow=options.allow)
-    fingerprint, share = dataset.fingerprint, getattr(plan.settings, "top_returns", 1.0)
+    dataset, facts, notes = _demonstrations(plan) if options.imitation else _log(plan)
+    share = getattr(plan.settings, "top_returns", 1.0)
     if share < 1.0:  # percentage BC: the algorithm declares which episodes it learns from
         dataset = dataset.by_return(1.0 - share)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
-        source: Transitions | Streamed = Streamed(dataset, options.convention, fitted)
+        seen, source = dataset, Streamed(dataset, options.convention, fitted)
     else:
-        arrays = to_transitions(fitted.apply(dataset), options.convention)
-        source = jax.device_put(arrays)
+        seen = fitted.apply(dataset)
+        source = jax.device_put(to_transitions(seen, options.convention))
+    if options.imitation and source.size < plan.settings.batch_size:
+        raise OdiceError(
+            f"{dataset.meta.source}: the demonstrations have {source.size} transitions, fewer than one batch of "
+            f"{plan.settings.batch_size}; name more episodes, or set --batch-size to {source.size} or less."
+        )
     env_id = options.env or dataset.meta.env_id
     env_id = None if env_id == "none" else env_id
-    notes = [f"{finding.severity}: {finding.message}" for finding in report.findings if finding.severity != "note"]
     if env_id is None:
         notes.append("no environment is known for these data: training without evaluation (name one with --env)")
-    facts = {
-        "source": str(dataset.meta.source),
-        "fingerprint": fingerprint,
-        "steps": dataset.n_steps,
-        "episodes": dataset.n_episodes,
-        "transitions": source.size,
-    }
+    facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
     limit = _value_limit(dataset, fitted, getattr(plan.settings, "discount", 0.99))
-    return Prepared(dataset.spec, source, fitted, facts, tuple(notes), env_id, reference, limit)
+    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, dataset.spec)
+
+
+Read = tuple[Dataset, dict[str, Any], list[str]]
+"""A data set, where it came from, and what the doctor says of it."""
+
+
+def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
+    """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter here."""
+    options = plan.options
+    data = options.data if data is None else data
+    readers = {"schema": options.schema} if options.schema else {}
+    on_disk = options.stream and isinstance(data, str | Path)
+    open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
+    dataset = open_data(data, format=options.format, data_dir=options.data_dir, **readers)
+    report = check(dataset, allow=(*options.allow, *without))
+    heard = [finding for finding in report.findings if finding.severity != "note" and finding.code not in without]
+    facts = {"source": str(dataset.meta.source), "fingerprint": dataset.fingerprint}
+    return dataset, facts, [f"{finding.severity}: {finding.message}" for finding in heard]
+
+
+def _demonstrations(plan: Plan) -> Read:
+    """The chosen episodes, and behind them the imperfect data if there are any."""
+    options = plan.options
+    dataset, facts, notes = _log(plan, without=ABOUT_REWARDS)
+    chosen = demonstrations(dataset, options.episode, options.final_obs or "recorded")
+    facts |= {"demonstrations": chosen.n_episodes, "demonstrated_returns": [round(r, 3) for r in chosen.returns[:10]]}
+    if options.episode:
+        facts["episode"] = list(options.episode)
+    return chosen, facts, notes
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:
@@ -96,7 +125,7 @@ def open_evaluator(plan: Plan, prepared: Prepared) -> Evaluator | None:
         prepared.env_id, reference=prepared.reference, allow_import=plan.options.env == prepared.env_id
     )
     try:
-        evaluator.check(*prepared.spec)
+        evaluator.check(*prepared.raw)
     except OdiceError:
         evaluator.close()
         raise

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from odice.algos import entry
+from odice.algos import Entry, algorithms, entry
+from odice.data.demonstrations import FinalObs
 from odice.data.preprocess import ANTMAZE_REWARDS, Preprocess
 from odice.data.transitions import Convention
 from odice.errors import OdiceError, unknown_name
@@ -81,6 +82,17 @@ class RunOptions:
     """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
     convention: Convention = "qlearning"
     """Which steps count: `qlearning` drops time-limit steps as D4RL does, `bootstrap` keeps those whose next state is known."""
+    imitation: bool = False
+    """Learn from demonstrations, without rewards; what `odice imitate` sets."""
+    episode: tuple[int, ...] = ()
+    """Imitation: numbers of the episodes to learn from, counted from 0; by default all."""
+    imperfect: str | None = None
+    """Imitation: other data to learn from beside the demonstrations, however good; DemoDICE and SMODICE need some."""
+    absorbing: bool | None = None
+    """Imitation: put an absorbing state after every terminal one, marked in an extra column, as ValueDICE does."""
+    final_obs: FinalObs | None = None
+    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step without
+    one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept (`odice data inspect` explains them); `all` accepts everything."""
     data_dir: str | None = None
@@ -111,6 +123,22 @@ class RunOptions:
             raise unknown_name("preset", self.preset, PRESETS)
         if self.reward is not None and self.reward not in REWARDS:
             raise unknown_name("reward map", self.reward, REWARDS)
+        if self.imitation:
+            self._check_imitation()
+        elif self.episode or self.imperfect or self.absorbing or self.final_obs == "next-reset":
+            raise OdiceError(
+                "episode, imperfect, absorbing and final_obs belong to imitation; use `odice imitate`, or add --imitation."
+            )
+
+    def _check_imitation(self) -> None:
+        if self.reward not in (None, "zero"):
+            raise OdiceError(f"Imitation learns without rewards, but --reward is {self.reward!r}; leave it out.")
+        if self.stream:
+            raise OdiceError("Imitation keeps its chosen episodes in memory; leave out --stream.")
+        if self.absorbing and self.convention != "bootstrap":
+            raise OdiceError(
+                "Absorbing states follow the last step of an episode, so they need --convention bootstrap."
+            )
 
 
 class Plan(NamedTuple):
@@ -137,12 +165,14 @@ class Plan(NamedTuple):
             **REWARDS[options.reward or "none"],
             normalize_obs=bool(options.normalise_obs),
             clip_actions=options.clip_actions,
+            absorbing=options.imitation and bool(options.absorbing),
         )
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalise_obs", "convention")
-        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics")}
+        imitation = ("imitation", "episode", "absorbing", "final_obs") if self.options.imitation else ()
+        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics", *imitation)}
         return {**options, "settings": dataclasses.asdict(self.settings)}
 
 
@@ -158,6 +188,7 @@ def draft(data: Any, **given: Any) -> Plan:
     algorithm = entry(str(given.get("algo", from_file.get("algo", RunOptions.algo))))
     option_types, setting_types = get_type_hints(RunOptions), get_type_hints(algorithm.config)
     del option_types["data"]
+    option_types["imperfect"] = Any  # as `data`, from Python it need not be a name
     for source, where in ((from_file, f"setting in {given.get('config')}"), (given, f"setting of {algorithm.name}")):
         for name, value in source.items():
             if name not in option_types and name not in setting_types:
@@ -165,12 +196,24 @@ def draft(data: Any, **given: Any) -> Plan:
             source[name] = coerce(name, value, option_types.get(name) or setting_types[name])
 
     merged = {**from_file, **given}
-    chosen = preset(merged["preset"], algorithm.name, row_name(data)) if merged.get("preset") else None
+    chosen, name, imitation = None, merged.get("preset"), bool(merged.get("imitation"))
+    if imitation:
+        _check_imitates(algorithm)
+    if name or imitation:
+        chosen = preset(name or "imitation", algorithm.name, row_name(data), imitation=imitation)
     protocol = chosen.protocol if chosen else Protocol()
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
     settings = {**(chosen.values() if chosen else {}), **{k: v for k, v in merged.items() if k in setting_types}}
     return Plan(options, algorithm.config(**settings), chosen)
+
+
+def _check_imitates(algorithm: Entry) -> None:
+    if not algorithm.imitates:
+        able = ", ".join(name for name, each in algorithms().items() if each.imitates)
+        raise OdiceError(
+            f"{algorithm.name} learns from rewards, which demonstrations do not have; imitate with one of: {able}."
+        )
 
 
 def complete(plan: Plan) -> Plan:

@@ -107,6 +107,9 @@ def _folder(plan: Plan) -> Path:
     if options.out:
         return Path(options.out)
     name = Path(options.data).stem if isinstance(options.data, str | Path) else "data"
+    if options.imitation:
+        few = "-".join(map(str, options.episode[:4])) + ("-etc" if len(options.episode) > 4 else "")
+        name += f"-episode-{few}" if options.episode else "-imitation"
     return Path("runs") / name / options.algo / f"seed-{options.seed}"
 
 

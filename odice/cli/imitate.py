@@ -1,0 +1,14 @@
+"""`odice imitate`: learn a policy from demonstrations. The run is `odice train --imitation`, with the same flags."""
+
+from __future__ import annotations
+
+from odice.cli.train import plan_of, run
+
+ABOUT = (
+    "Learn a policy from demonstrations, without rewards: `odice imitate --data hopper-expert-v2 --episode 1`. "
+    "Run the same command again to continue an interrupted run."
+)
+
+
+def main(argv: list[str]) -> int:
+    return run(plan_of(argv, "odice imitate", ABOUT, imitation=True))

@@ -1,0 +1,76 @@
+"""Imitation: settings for demonstrations without rewards. Used as they are, or under the names `paper` and `reference`.
+
+The released code has its own settings for imitation (ODICE-Pytorch, commit 1692507c), for hopper-expert-v2 and
+walker2d-expert-v2. Data sets without a row get hopper's weight decay.
+"""
+
+from odice.presets import Protocol, Row, Setting, Table
+from odice.presets.baselines import settings
+from odice.presets.paper import SETTINGS as PAPER
+
+_CODE = "released code, imitation settings"
+_TEXT = "paper, appendix 'Experimental Details', offline imitation"
+
+PROTOCOL = Protocol(steps=500_000, reward="zero", normalise_obs=True, convention="bootstrap", source=_CODE)
+"""No rewards; observations normalised by the demonstrations, with std + 1e-3; every step whose next state is known."""
+
+_DECAY = {"hopper-expert-v2": 1e-5, "walker2d-expert-v2": 1e-3}
+
+
+def _vdice(general: dict[str, Setting], protocol: Protocol = PROTOCOL, decays: bool = True) -> Table:
+    """A table with the weight decay of each data set."""
+    decay = lambda value, where: {"policy_weight_decay": Setting(value, f"{_CODE}: {where}")}
+    if not decays:
+        return Table(general, protocol, {name: Row({}, protocol) for name in _DECAY})
+    rows = {name: Row(decay(value, name), protocol) for name, value in _DECAY.items()}
+    return Table(general | decay(1e-5, "hopper's, for want of others"), protocol, rows)
+
+
+def _family(table: Table) -> dict[str, Table]:
+    return dict.fromkeys(("odice", "sdice", "vdice-true"), table)
+
+
+_LAMBDA_ETA = settings(f"{_CODE} and {_TEXT}", lam=0.4, eta=1.0)
+_TANH = settings(_CODE, tanh_mean=True)
+_CLONING = settings("the paper does not say which BC it used: O-DICE's policy with weight 1", policy="gaussian")
+_RATE = settings(_CODE, policy_lr=1e-4)
+
+_REFERENCE = settings(
+    _CODE,
+    value_hidden=(256, 256),
+    policy_hidden=(1024, 1024),
+    value_lr=1e-4,
+    policy_lr=1e-4,
+    polyak=5e-3,
+    divergence="pearson",
+    policy_weight="residual",
+    weight_clamp=100.0,
+    twin=True,
+    layer_norm=False,
+    tanh_mean=True,
+    init="torch",
+)
+_REFERENCE_PROTOCOL = PROTOCOL._replace(
+    final_obs="next-reset", source=f"{_CODE}; the last transition of a cut episode leads into the next episode"
+)
+_PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalised as the released code does")
+
+# Codes of ValueDICE (absorbing states instead of terminals) and IQ-Learn (raw observations); the defaults are theirs.
+_VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
+_IQ_LEARN = PROTOCOL._replace(normalise_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
+
+TABLES: dict[str, dict[str, Table]] = {
+    "imitation": {
+        **_family(_vdice(_LAMBDA_ETA | _TANH)),
+        "bc": _vdice(_CLONING | _TANH | _RATE),
+        "value-dice": Table({}, _VALUE_DICE),
+    },
+    "paper": _family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
+    "reference": {
+        **_family(_vdice(_REFERENCE | _LAMBDA_ETA, _REFERENCE_PROTOCOL)),
+        "bc": _vdice(_REFERENCE | _CLONING, _REFERENCE_PROTOCOL),
+        "value-dice": Table({}, _VALUE_DICE),
+        "iq-learn": Table({}, _IQ_LEARN),
+    },
+}
+"""preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their defaults."""
