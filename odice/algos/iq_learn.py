@@ -43,7 +43,7 @@ class IQLearnConfig(InverseConfig):
     """V(s') from the target network, without gradient (MuJoCo configs); off, the online one with gradient (library default)."""
 
 
-@register("iq-learn", IQLearnConfig)
+@register("iq-learn", IQLearnConfig, imitates=True)
 def iq_learn(cfg: IQLearnConfig, spec: Spec) -> Algo:
     """IQ-Learn: imitation by inverse soft Q-learning, the semi-gradient of Q-form DICE."""
     telescoping = cfg.loss == "value-expert"

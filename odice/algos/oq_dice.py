@@ -49,7 +49,7 @@ class OQDICEConfig(InverseConfig):
         orthogonal(self.eta)
 
 
-@register("oq-dice", OQDICEConfig)
+@register("oq-dice", OQDICEConfig, imitates=True)
 def oq_dice(cfg: OQDICEConfig, spec: Spec) -> Algo:
     """OQ-DICE: imitation by Q-form DICE whose backward gradient is projected off the forward one."""
     objective = Objective(

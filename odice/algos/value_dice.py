@@ -105,7 +105,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> tuple[Array, Array]
     return qdice.between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
 
 
-@register("value-dice", ValueDICEConfig)
+@register("value-dice", ValueDICEConfig, imitates=True)
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""
     continuous(spec, "value-dice")
