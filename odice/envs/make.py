@@ -6,6 +6,7 @@
 | `hopper-medium-v2` ...         | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on   |
 | `antmaze-umaze-v2`, `AntMaze_UMaze-v5` ... | with the extra `mazes`: fixed start and goal cell, success ends the episode |
 | `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps        |
+| `odice/AntRun-v0`              | Ant-v5 without contact forces: where a gait for the ant's mazes is trained        |
 
 `resolve` only looks names up; `make` builds.
 """
@@ -95,7 +96,7 @@ def make(
     """
     import gymnasium
 
-    from odice.envs import small
+    from odice.envs import mazes, small
 
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
@@ -104,12 +105,11 @@ def make(
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is out of date.*")
-        if task.maze is not None:
-            from odice.envs.mazes import make_maze
-
-            return make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
-        small.register()
         _quiet_mujoco()
+        if task.maze is not None:
+            return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
+        small.register()
+        mazes.register()
         drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one
         try:
             env = gymnasium.make(task.env_id, max_episode_steps=max_steps, disable_env_checker=True, **drawn)

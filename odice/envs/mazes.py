@@ -3,13 +3,18 @@
 gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made here: it moves the goal by up to a metre
 at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model
 file behind in the temporary directory for each environment.
+
+The name of a maze also says which data belong to it (`data.collect.mazes` makes them, docs/mazes.md explains them): the
+evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +38,8 @@ SIZES = {
 }
 START = (1, 1)
 LATEST = {"ant": "v5", "point": "v3"}
+GAIT = "odice/AntRun-v0"
+"""Gymnasium's Ant-v5 without contact forces: what a running gait for the mazes is trained on."""
 
 
 class Maze(NamedTuple):
@@ -40,25 +47,57 @@ class Maze(NamedTuple):
     robot: str  # ant, point
     size: str
     env_id: str
+    variant: str  # of the data: "" (fixed start and goal), play, diverse
 
     @property
     def note(self) -> str:
         return (
-            f"{self.env_id} with the goal at its cell's centre; its ant, scale and start differ from D4RL's, "
-            "so scores on D4RL's own maze data are not comparable with published ones"
+            f"{self.env_id} with the goal at its cell's centre; the robot, its scale and its start are not D4RL's, so "
+            "scores are not comparable with published ones (docs/mazes.md)"
         )
 
 
 def maze_of(name: str) -> Maze | None:
     """The maze that a name stands for: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
     if match := re.fullmatch(r"(ant|point)maze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
-        robot, size = match[1], match[2]
+        robot, size, variant = match[1], match[2], (match[3] or "")[1:]
         version = LATEST[robot]
     elif match := re.fullmatch(r"(Ant|Point)Maze_(UMaze|Medium|Large)-(v\d)", name):
-        robot, size, version = match[1].lower(), match[2].lower(), match[3]
+        robot, size, version, variant = match[1].lower(), match[2].lower(), match[3], ""
     else:
         return None
-    return Maze(name, robot, size, f"{robot.title()}Maze_{SIZES[size].label}-{version}")
+    return Maze(name, robot, size, f"{robot.title()}Maze_{SIZES[size].label}-{version}", variant)
+
+
+def play_targets(maze: Maze) -> list[tuple[int, int]]:
+    """The hand-picked cells that the robot visits in `play` data: gymnasium-robotics' choice, and the goal."""
+    picked = getattr(_maps(maze.name), f"{SIZES[maze.size].layout}_DIVERSE_G", None)
+    if picked is None:
+        raise OdiceError(f"{maze.name}: nobody picked targets for this maze; use the suffix -diverse, or none.")
+    return [*((row, column) for row, column in np.argwhere(np.array(picked) == "g").tolist()), SIZES[maze.size].goal]
+
+
+def register() -> None:
+    """Make the gait's environment known to Gymnasium; a second call changes nothing."""
+    import gymnasium
+
+    if GAIT not in gymnasium.registry:
+        entry, kwargs = "gymnasium.envs.mujoco.ant_v5:AntEnv", {"include_cfrc_ext_in_observation": False}
+        gymnasium.register(GAIT, entry, max_episode_steps=1000, kwargs=kwargs)
+
+
+def _maps(name: str) -> Any:
+    """gymnasium-robotics' layouts, with its environments registered, or what to install."""
+    import gymnasium
+
+    try:
+        with redirect_stderr(StringIO()):  # it prints news about other robots when it is imported
+            import gymnasium_robotics  # pyright: ignore[reportMissingImports]
+            from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise OdiceError(f"{name} needs gymnasium-robotics; install it with: pip install 'odice[mazes]'") from None
+    gymnasium.register_envs(gymnasium_robotics)
+    return maps
 
 
 def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | None = None) -> gymnasium.Env:
@@ -67,12 +106,7 @@ def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | Non
 
     maze = maze_of(name)
     assert maze is not None
-    try:
-        import gymnasium_robotics  # pyright: ignore[reportMissingImports]
-        from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise OdiceError(f"{name} needs gymnasium-robotics; install it with: pip install 'odice[mazes]'") from None
-    gymnasium.register_envs(gymnasium_robotics)
+    maps = _maps(name)
     size = SIZES[maze.size]
     cells = [list(row) for row in getattr(maps, size.layout)]
     cells[START[0]][START[1]], cells[size.goal[0]][size.goal[1]] = maps.RESET, maps.GOAL

@@ -1,0 +1,78 @@
+"""The way through a maze: breadth-first search over its cells, followed from centre to centre.
+
+Cells are (row, column); x grows with the column, y falls with the row, and the origin is the maze's centre, as in
+gymnasium-robotics. Pure numpy, no simulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Arr
+
+Cell = tuple[int, int]
+ARRIVED = 0.3
+"""Cells: how near the robot must come to a cell's centre before it turns to the next one. It passes corners without stopping."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which cells are free, and how large a cell is."""
+
+    free: Bool[Arr, "rows columns"]
+    scale: float
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [(int(row), int(column)) for row, column in np.argwhere(self.free)]
+
+    def centre(self, cell: Cell) -> Float[Arr, " 2"]:
+        rows, columns = self.free.shape
+        return self.scale * np.array([cell[1] + 0.5 - columns / 2, rows / 2 - cell[0] - 0.5])
+
+    def cell(self, xy: Float[Arr, " 2"]) -> Cell:
+        rows, columns = self.free.shape
+        return int(np.floor(rows / 2 - xy[1] / self.scale)), int(np.floor(xy[0] / self.scale + columns / 2))
+
+    def neighbours(self, cell: Cell) -> list[Cell]:
+        """The free cells beside a cell; the maze is walled, so none lies outside."""
+        row, column = cell
+        beside = ((row, column + 1), (row - 1, column), (row, column - 1), (row + 1, column))
+        return [one for one in beside if self.free[one]]
+
+    def distances(self, target: Cell) -> dict[Cell, int]:
+        """Moves to the target from every cell that has a way there."""
+        found = {target: 0}
+        queue = deque([target])
+        while queue:
+            cell = queue.popleft()
+            for beside in self.neighbours(cell):
+                if beside not in found:
+                    found[beside] = found[cell] + 1
+                    queue.append(beside)
+        return found
+
+
+class Route:
+    """Where to go next on a shortest way to a target point. It is planned again if the robot is pushed off it."""
+
+    def __init__(self, grid: Grid, target: Float[Arr, " 2"], start: Float[Arr, " 2"]):
+        self.grid, self.target = grid, target
+        self._distance = grid.distances(grid.cell(target))
+        self._aim = self._after(grid.cell(start))
+
+    def waypoint(self, xy: Float[Arr, " 2"]) -> Float[Arr, " 2"]:
+        """The point to head for from `xy`: a cell's centre, in the last cell the target itself."""
+        here = self.grid.cell(xy)
+        if here in self._distance and here != self._aim and here not in self.grid.neighbours(self._aim):
+            self._aim = here
+        near = np.linalg.norm(xy - self.grid.centre(self._aim)) < ARRIVED * self.grid.scale
+        if near:
+            self._aim = self._after(self._aim)
+        return self.target if self._distance[self._aim] == 0 else self.grid.centre(self._aim)
+
+    def _after(self, cell: Cell) -> Cell:
+        return min([cell, *self.grid.neighbours(cell)], key=self._distance.__getitem__)
