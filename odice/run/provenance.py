@@ -7,7 +7,17 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "equinox", "orbax-checkpoint", "gymnasium", "mujoco")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "numpy",
+    "optax",
+    "equinox",
+    "orbax-checkpoint",
+    "gymnasium",
+    "mujoco",
+    "gymnasium-robotics",
+)
 
 
 def versions() -> dict[str, str]:

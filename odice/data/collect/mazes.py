@@ -13,9 +13,9 @@ has to be put together from pieces of several episodes. What differs from D4RL's
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from odice.data.episodes import Dataset, Episode, Meta
 from odice.envs.make import make
 from odice.envs.mazes import GAIT, SIZES, START, Maze, maze_of, play_targets
 from odice.errors import OdiceError
+from odice.run.policy import open_policy
+from odice.run.provenance import versions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -49,14 +51,15 @@ def collect_maze(
     steps: int,
     *,
     seed: int = 0,
-    policy: Gait | None = None,
+    policy: Gait | str | Path | None = None,
     noise: float | None = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Dataset:
     """Walk a maze for `steps` steps. The same arguments give the same data.
 
     name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
-    policy: for the ant, a gait that runs along +x: a `Policy` that was trained on `odice/AntRun-v0`, or any function of a batch of its observations.
+    policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on `odice/AntRun-v0`, or any
+        function of a batch of its observations.
     noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
     progress: called with the number of steps so far after each episode.
     """
@@ -70,7 +73,8 @@ def collect_maze(
         raise OdiceError(
             f"{name}: steps must be at least 1, seed and noise at least 0; got {steps}, {seed} and {noise}."
         )
-    behave = _behaviour(maze, policy)
+    gait = open_policy(policy) if isinstance(policy, str | Path) else policy
+    behave = _behaviour(maze, gait)
     env = make(name)
     try:
         walker = Walker(env, maze, behave, noise)
@@ -83,7 +87,16 @@ def collect_maze(
                 progress(done)
     finally:
         env.close()
-    return from_episodes(episodes, meta=_meta(maze, env, steps, seed, noise, policy))
+    who = "PD controller" if gait is None else f"gait {_name(policy)}, steered by symmetry"
+    dataset = from_episodes(episodes)
+    returns = dataset.returns
+    history = (
+        f"collected in {name} with the recipe planner, seed {seed}",
+        f"waypoint planner and {who}, action noise {noise:g}",
+        f"returns: mean {returns.mean():.3f}, which is the share of the {len(returns)} episodes that reached the goal",
+        "; ".join(f"{package} {number}" for package, number in {"odice": __version__, **versions()}.items()),
+    )
+    return replace(dataset, meta=_meta(maze, env, history))
 
 
 @dataclass
@@ -156,30 +169,22 @@ def _behaviour(maze: Maze, gait: Gait | None) -> Behaviour:
     return lambda obs, waypoint: steered(obs, waypoint - obs[:2])
 
 
-def _meta(maze: Maze, env: gymnasium.Env, steps: int, seed: int, noise: float, gait: Gait | None) -> Meta:
-    """Where the data came from, in words, and the task that they belong to."""
+def _meta(maze: Maze, env: gymnasium.Env, history: tuple[str, ...]) -> Meta:
     space: Any = env.action_space
-    who = "PD controller" if maze.robot == "point" else _gait_name(gait)
-    versions = ", ".join(f"{package} {version(package)}" for package in ("gymnasium-robotics", "gymnasium", "mujoco"))
     return Meta(
-        source=f"collected: {maze.name}",
+        source=f"planner data of {maze.name}",
         env_id=maze.name,
         action_low=tuple(space.low.tolist()),
         action_high=tuple(space.high.tolist()),
         ref_min=0.0,
         ref_max=1.0,
-        history=(
-            f"collected by odice {__version__} in {maze.env_id}: waypoint planner, {who}, action noise {noise:g}, seed {seed}, {steps} steps",
-            f"simulated with {versions}",
-        ),
+        history=history,
     )
 
 
-def _gait_name(gait: Any) -> str:
-    about = getattr(gait, "about", {})
-    made = about.get("algorithm"), about.get("step")
-    return f"steered gait ({made[0]}, step {made[1]})" if any(made) else "steered gait"
+def _name(policy: Any) -> str:
+    return str(policy) if isinstance(policy, str | Path) else getattr(policy, "__name__", type(policy).__name__)
 
 
-def _pick(cells: list[Cell], rng: np.random.Generator) -> Cell:
+def _pick(cells: Sequence[Cell], rng: np.random.Generator) -> Cell:
     return cells[int(rng.integers(len(cells)))]

@@ -153,12 +153,17 @@ def test_nobody_picked_targets_for_the_u():
 def test_the_file_knows_its_task(tmp_path):
     data = collect_maze("pointmaze-umaze-diverse", 2000, seed=0)
     assert not inspect(data).findings
+    made, how, outcome, versions = data.meta.history
+    assert made == "collected in pointmaze-umaze-diverse with the recipe planner, seed 0"
+    assert how.endswith("PD controller, action noise 0.5")
+    assert f"mean {data.terminated.mean():.3f}" in outcome
+    assert "gymnasium-robotics" in versions
     for suffix in (".hdf5", ".parquet"):
         data.save(tmp_path / f"maze{suffix}")
         back = load(tmp_path / f"maze{suffix}")
         assert back.fingerprint == data.fingerprint
         assert (back.meta.ref_min, back.meta.ref_max) == (0, 1)
-        assert "action noise 0.5, seed 0, 2000 steps" in back.meta.history[0]
+        assert back.meta.history == data.meta.history
         with Evaluator(back.meta.env_id) as evaluator:
             evaluator.check(*back.spec)
 
