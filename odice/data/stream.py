@@ -1,15 +1,15 @@
-"""Data larger than memory: a folder of memory-mapped arrays, and batches gathered from it.
+"""Data larger than memory: a folder of arrays on disk, and batches gathered from it.
 
-A store is a folder with one `.npy` file per array of a `Dataset` and a small `store.json`. Opened, it is a `Dataset`
-like any other, except that its large arrays stay on disk; the operating system reads the pages that are touched. As
-the rows of a batch depend only on (seed, step), training from a store sees exactly the batches of training in memory.
+A store is a folder of `.npy` files and a small `store.json`. Opened, it is a `Dataset` like any other, except that its
+large arrays stay on disk and are mapped. Actions and rewards are there twice: alone, for whoever walks through all of
+them (returns, statistics, the data doctor), and beside their observations in `odice.data.records`, for training. As the
+rows of a batch depend only on (seed, step), training from a store sees exactly the batches of training in memory.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,19 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Meta, blocks, merge_meta, release
+from odice.data.episodes import Dataset, Meta, blocks, merge_meta
 from odice.data.load import Found, find, reader_of
 from odice.data.load import read as read_item
 from odice.data.preprocess import Fitted
+from odice.data.records import RECORDS, Records, layout_of, record_blocks
 from odice.data.transitions import Convention, rows_of
 from odice.data.writers import complete_folder
 from odice.errors import OdiceError
 from odice.types import Batch
 
-HEADER = "store.json"
-LARGE = ("observations", "actions", "rewards")
-# How many rows are gathered before their pages are given back: bounds what is resident at a time.
-PIECE = 2048
+HEADER, FORMAT = "store.json", "odice-store-2"
 SMALL = ("lengths", "terminated", "truncated", "final_known")
 
 
@@ -39,17 +37,24 @@ def read(source: str | Path) -> Dataset:
     folder = Path(source)
     meta = Meta.from_dict(_header(folder)["meta"])
     try:
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in LARGE}
-        arrays |= {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in SMALL}
-        return Dataset(**arrays, meta=meta)
-    except (OSError, ValueError, TypeError) as error:
+        actions, rewards, records = (
+            np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            for name in ("actions.npy", "rewards.npy", RECORDS)
+        )
+        small = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in SMALL}
+        if records.dtype != layout_of(records["observation"], actions):
+            raise ValueError(f"{RECORDS} holds {records.dtype}")
+        return Dataset(records["observation"], actions, rewards, **small, meta=meta)
+    except (OSError, ValueError, TypeError, IndexError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
 
 
 def _header(folder: Path) -> dict[str, Any]:
     try:
         header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-        if header["format"] != "odice-store-1" or not isinstance(header["meta"], dict):
+        if header["format"] == "odice-store-1":
+            raise OdiceError(f"{folder}: a store in the layout of an older odice; delete it, and it is made again.")
+        if header["format"] != FORMAT or not isinstance(header["meta"], dict):
             raise ValueError(f"format {header['format']!r}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
@@ -59,16 +64,18 @@ def _header(folder: Path) -> dict[str, Any]:
 def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path, *, made_from: Any = None) -> Dataset:
     """Write one data set, or several one after the other (shards), of which only one is in memory at a time."""
     with complete_folder(_new(folder)) as temporary, ExitStack() as stack:
-        files = {name: stack.enter_context(_Growing(temporary / f"{name}.npy")) for name in LARGE}
+        names = ("actions.npy", "rewards.npy", RECORDS)
+        actions, rewards, records = files = [stack.enter_context(_Growing(temporary / name)) for name in names]
         small: dict[str, list[np.ndarray]] = {name: [] for name in SMALL}
         samples = []
         for part in [parts] if isinstance(parts, Dataset) else parts:
             samples.append(replace(part.first(1), meta=part.meta))
-            for name, file in files.items():
-                file.append(getattr(part, name))
+            records.extend(record_blocks(part))
+            actions.append(part.actions)
+            rewards.append(part.rewards)
             for name, values in small.items():
                 values.append(getattr(part, name))
-        for file in files.values():
+        for file in files:
             file.finish()
         meta = samples[0].meta if len(samples) == 1 else merge_meta(samples)
         _finish(temporary, {name: np.concatenate(values) for name, values in small.items()}, meta, made_from)
@@ -89,6 +96,10 @@ def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, *
             return np.lib.format.open_memmap(temporary / f"{name}.npy", "w+", np.dtype(dtype), shape)
 
         dataset = read_item(found, found.items[0], allocate=allocate, **options)
+        with _Growing(temporary / RECORDS) as records:
+            records.extend(record_blocks(dataset))
+            records.finish()
+        (temporary / "observations.npy").unlink()
         _finish(temporary, {name: getattr(dataset, name) for name in SMALL}, dataset.meta, made_from)
     return read(folder)
 
@@ -142,18 +153,13 @@ def _identity(items: Sequence[Any], options: Mapping[str, Any]) -> Any:
 class Streamed:
     """The transitions of a data set, gathered on the host as a run asks for them.
 
-    Stands where `Transitions` stands in memory: the same rows give the same numbers, bit for bit. With a memory-mapped
-    data set the pages that were touched are given back as it goes, so that the process stays small (they remain in the
-    operating system's cache as long as there is room).
+    Stands where `Transitions` stands in memory: the same rows give the same numbers, bit for bit. From a store they are
+    read with one small read each, so that the process stays small whatever the size of the data.
     """
 
     def __init__(self, dataset: Dataset, convention: Convention = "qlearning", fitted: Fitted | None = None):
         self._dataset, self._rows, self._fitted = dataset, rows_of(dataset, convention), fitted or Fitted()
-        self._ends = dataset.ends
-        self._arrays = [getattr(dataset, name) for name in LARGE]
-        for array in self._arrays:
-            if isinstance(array, np.memmap):  # reading ahead would fetch rows that nobody asked for
-                array._mmap.madvise(mmap.MADV_RANDOM)  # pyright: ignore[reportAttributeAccessIssue]
+        self._ends, self._records = dataset.ends, Records.of(dataset)
 
     @property
     def size(self) -> int:
@@ -166,38 +172,37 @@ class Streamed:
     def gather(self, rows: np.ndarray, initial: np.ndarray | None = None) -> Batch:
         """The transitions of these rows (of any shape, which leads the shape of every field), as numpy arrays.
 
-        `initial` names episodes whose first observations become `initial_obs`. The rows are visited in order, piece by
-        piece: neighbours share a page, and a disk likes it.
+        `initial` names episodes whose first observations become `initial_obs`.
         """
-        flat = np.asarray(rows).reshape(-1)
-        order = np.argsort(flat, kind="stable")
-        data, shape = self._dataset, np.shape(rows)
-        width = data.observations.shape[1:]
-        obs, after = (np.empty((flat.size, *width), np.float32) for _ in range(2))
-        action = np.empty((flat.size, *data.actions.shape[1:]), data.actions.dtype)
-        reward, terminated = np.empty(flat.size, np.float32), np.empty(flat.size, bool)
-        for piece in (order[a : a + PIECE] for a in range(0, flat.size, PIECE)):
-            steps, owner = self._rows.locate(flat[piece])
-            obs[piece] = data.observations[steps + owner]
-            after[piece] = data.observations[steps + owner + 1]
-            action[piece] = data.actions[steps]
-            reward[piece] = data.rewards[steps]
-            terminated[piece] = data.terminated[owner] & (steps == self._ends[owner])
-            for array in self._arrays:
-                release(array)
-        fitted = self._fitted
+        steps, owner = self._rows.locate(np.asarray(rows).reshape(-1))
+        obs, action, reward, after = self._fetch(steps, steps + owner)
+        data, fitted, shape = self._dataset, self._fitted, np.shape(rows)
         fields: dict[str, Any] = {
             "obs": fitted.observe(obs),
             "action": fitted.unact(action),
             "reward": fitted.reward(reward),
             "next_obs": fitted.observe(after),
-            "terminated": terminated,
+            "terminated": data.terminated[owner] & (steps == self._ends[owner]),
         }
         batch = Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
         if initial is None:
             return batch
-        first: Any = fitted.observe(data.observations[data.starts[initial] + initial])
+        chosen = np.asarray(initial).reshape(-1)
+        obs = self._fetch(data.starts[chosen], data.starts[chosen] + chosen)[0]
+        first: Any = fitted.observe(obs).reshape(*np.shape(initial), -1)
         return batch._replace(initial_obs=first)
+
+    def _fetch(self, steps: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Observation, action, reward and next observation of steps whose observations have these numbers."""
+        data = self._dataset
+        if self._records is None:
+            return data.observations[numbers], data.actions[steps], data.rewards[steps], data.observations[numbers + 1]
+        like = (data.observations, data.actions, data.rewards, data.observations)
+        fields = tuple(np.empty((len(steps), *array.shape[1:]), array.dtype) for array in like)
+        for places, found in self._records.pieces(numbers):
+            for field, name in zip(fields, found.dtype.names or (), strict=True):
+                field[places] = found[name]
+        return fields
 
 
 class _Growing:
@@ -215,8 +220,12 @@ class _Growing:
                 f"Shards differ: rows of {array.shape[1:]} after {self._like.shape[1:]}; all must be alike."
             )
         for block in blocks(len(array), array[:1].nbytes):
-            self._file.write(np.ascontiguousarray(array[block]).data)
+            self._file.write(np.ascontiguousarray(array[block]).view(np.uint8).data)
         self._rows += len(array)
+
+    def extend(self, arrays: Iterable[np.ndarray]) -> None:
+        for array in arrays:
+            self.append(array)
 
     def finish(self) -> None:
         self._file.seek(0)
@@ -233,7 +242,11 @@ class _Growing:
         if self._like is None:
             raise OdiceError("0 shards; a store needs at least one data set.")
         shape = (self._rows, *self._like.shape[1:])
-        described = {"descr": self._like.dtype.str, "fortran_order": False, "shape": shape}
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self._like.dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
         np.lib.format.write_array_header_1_0(self._file, described)  # leaves room for any number of rows
 
 
@@ -247,5 +260,5 @@ def _finish(folder: Path, small: dict[str, np.ndarray], meta: Meta, made_from: A
     """What makes the folder a store: the small arrays and, last, the header."""
     for name, value in small.items():
         np.save(folder / f"{name}.npy", value, allow_pickle=False)
-    header = {"format": "odice-store-1", "meta": meta.to_dict(), "made_from": made_from}
+    header = {"format": FORMAT, "meta": meta.to_dict(), "made_from": made_from}
     (folder / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")

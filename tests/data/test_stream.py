@@ -1,4 +1,6 @@
 import json
+import os
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import odice
 from odice.data.build import from_steps
 from odice.data.episodes import Meta, concatenate
 from odice.data.preprocess import Fitted
+from odice.data.records import Records
 from odice.data.stream import Streamed, make_store, stored, write_store
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
@@ -48,7 +51,7 @@ def test_gathering_in_pieces_does_not_change_the_result(tmp_path, monkeypatch):
     store = write_store(make(), tmp_path / "s")
     rows = np.random.default_rng(1).integers(0, Streamed(store).size, 100)
     whole = Streamed(store).gather(rows)
-    monkeypatch.setattr("odice.data.stream.PIECE", 7)
+    monkeypatch.setattr("odice.data.records.PIECE", 7)
     assert same(Streamed(store).gather(rows), whole)
 
 
@@ -66,6 +69,10 @@ def test_shards_are_written_one_after_the_other(tmp_path):
     store = write_store(iter(parts), tmp_path / "s")
     assert store.fingerprint == concatenate(parts).fingerprint
     assert isinstance(store.observations, np.memmap)
+    assert sorted(item.name for item in (tmp_path / "s").iterdir()) == [
+        "actions.npy", "final_known.npy", "lengths.npy", "records.npy", "rewards.npy", "store.json", "terminated.npy",
+        "truncated.npy",
+    ]  # fmt: skip
     with pytest.raises(OdiceError, match="Shards differ"):
         write_store([parts[0], from_steps(np.zeros((1, 9)), np.zeros((1, 2)), [0.0], terminated=[1])], tmp_path / "t")
     with pytest.raises(OdiceError, match="0 shards"):
@@ -109,7 +116,7 @@ def test_metadata_are_kept(tmp_path):
     assert write_store(data, tmp_path / "s").meta == meta
 
 
-@pytest.mark.parametrize("damage", ["header", "format", "missing", "short"])
+@pytest.mark.parametrize("damage", ["header", "format", "missing", "short", "fields"])
 def test_a_damaged_store_is_refused(tmp_path, damage):
     write_store(make(), tmp_path / "s")
     folder = tmp_path / "s"
@@ -119,11 +126,68 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
         (folder / "store.json").write_text(json.dumps({"format": "other", "meta": {}}))
     elif damage == "missing":
         (folder / "rewards.npy").unlink()
+    elif damage == "fields":
+        np.save(folder / "records.npy", np.zeros(len(odice.load(folder).observations), [("observation", "<f4", (3,))]))
     else:
-        raw = (folder / "observations.npy").read_bytes()
-        (folder / "observations.npy").write_bytes(raw[: len(raw) // 2])
+        raw = (folder / "records.npy").read_bytes()
+        (folder / "records.npy").write_bytes(raw[: len(raw) // 2])
     with pytest.raises(OdiceError, match="not a complete store"):
         odice.load(folder)
+
+
+def test_a_store_of_an_older_layout_is_refused(tmp_path):
+    write_store(make(), tmp_path / "s")
+    header = tmp_path / "s" / "store.json"
+    header.write_text(header.read_text().replace("odice-store-2", "odice-store-1"))
+    with pytest.raises(OdiceError, match="older odice; delete it"):
+        odice.load(tmp_path / "s")
+
+
+def test_what_is_not_cached_is_read_after_the_rest(tmp_path, monkeypatch):
+    """A read that must not wait may fail, or bring only a part: both are repeated, and everything else is read once."""
+    store = write_store(make(), tmp_path / "s")
+    streamed, rows = Streamed(store), np.arange(12)
+    expected, asked, read = streamed.gather(rows), [], os.preadv
+
+    def reluctant(file, slots, offset, flags=0):
+        asked.append((offset, flags))
+        if flags and len(asked) % 3 == 1:
+            raise BlockingIOError
+        if flags and len(asked) % 3 == 2:
+            return read(file, [slots[0][:8]], offset)
+        return read(file, slots, offset)
+
+    monkeypatch.setattr("odice.data.records.NOWAIT", 8)
+    monkeypatch.setattr("odice.data.records.os.preadv", reluctant)
+    assert same(streamed.gather(rows), expected)
+    assert [flags for _, flags in asked] == [8] * 12 + [0] * 8
+    assert sorted(offset for offset, flags in asked if not flags) == [
+        offset for number, (offset, _) in enumerate(asked[:12]) if number % 3 < 2
+    ]
+
+
+def test_a_store_that_shrinks_while_it_is_read_is_an_error(tmp_path):
+    streamed = Streamed(write_store(make(), tmp_path / "s"))
+    os.truncate(tmp_path / "s" / "records.npy", 1000)
+    with pytest.raises(OSError, match="shorter than it was"):
+        streamed.gather(np.arange(streamed.size))
+
+
+def test_records_are_used_only_for_the_data_they_hold(tmp_path):
+    store = write_store(data := make(), tmp_path / "s")
+    other = write_store(make(1), tmp_path / "t")
+    assert Records.of(store) is not None
+    assert Records.of(store.first(20)) is not None
+    others = [
+        data,
+        store.select([1, 0]),
+        replace(store, rewards=store.rewards * 2),
+        replace(store, actions=other.actions),
+    ]
+    assert [Records.of(each) for each in others] == [None] * 4
+    for each in (*others, store.first(20)):
+        rows = np.arange(Streamed(each).size)[::-1]
+        assert same(Streamed(each).gather(rows), to_transitions(each).batch(rows))
 
 
 def test_a_file_is_copied_once_and_again_when_it_changes(tmp_path):
