@@ -13,6 +13,7 @@ _PUBLIC = {
     "make": "odice.algos",
     "preset": "odice.presets",
     "load": "odice.data.load",
+    "collect": "odice.data.collect.recipes",
     "train": "odice.run.train",
     "imitate": "odice.run.imitate",
     "Policy": "odice.run.policy",

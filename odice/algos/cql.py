@@ -39,7 +39,7 @@ from odice.algos import register
 from odice.core.checks import positive, require, validate
 from odice.core.critics import Critic, Joined, least
 from odice.core.networks import CategoricalPolicy, Init
-from odice.core.soft import draw, q_at, soft_policy_loss
+from odice.core.soft import draw, q_at, soft_policy_loss, soft_value
 from odice.core.squashed import SquashedPolicy
 from odice.core.targets import adam, begin, polyak, step
 from odice.types import Algo, Batch, Metrics, Spec
@@ -112,13 +112,13 @@ class State(NamedTuple):
 
 def td_target(cfg: CQLConfig, state: State, batch: Batch, key) -> Float[Array, " b"]:
     """y: r + gamma m times the value of s' under the policy and the target critics."""
-    draws = draw(state.policy, key, batch.next_obs, cfg.n_actions if cfg.max_backup else 1)
-    q = q_at(state.target, batch.next_obs, draws.action)
     if cfg.max_backup:
+        draws = draw(state.policy, key, batch.next_obs, cfg.n_actions)
+        q = q_at(state.target, batch.next_obs, draws.action)
         v = jnp.max(least(q), axis=0) if cfg.backup_order == "min-max" else least(jnp.max(q, axis=1))
     else:
-        bonus = jnp.exp(state.log_alpha) * draws.log_prob if cfg.backup_entropy else 0.0
-        v = jnp.sum(draws.share * (least(q) - bonus), axis=0)
+        alpha = jnp.exp(state.log_alpha) if cfg.backup_entropy else 0.0
+        v = soft_value(state.policy, state.target, alpha, batch.next_obs, key)
     return batch.reward + cfg.discount * batch.mask * v
 
 

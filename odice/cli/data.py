@@ -1,4 +1,4 @@
-"""`odice data`: look a data set over, and convert it."""
+"""`odice data`: look a data set over, convert it, or collect one (`cli.collect`)."""
 
 from __future__ import annotations
 
@@ -223,11 +223,15 @@ def _bars(histogram: dict[str, Any], width: int = 40):
 
 
 def main(argv: list[str]) -> int:
-    commands = {"inspect": Inspect, "convert": Convert}
+    commands: dict[str, Any] = {"inspect": Inspect, "convert": Convert}
+    if not argv or argv[0] not in commands:  # its flags know SAC's settings, and those jax: not for the others to wait for
+        from odice.cli.collect import Collect
+
+        commands["collect"] = Collect
     chosen = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="odice data",
-        description="Look a data set over, or write it in another layout.",
+        description="Look a data set over, write it in another layout, or make one.",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

@@ -20,13 +20,18 @@ from odice.files import complete_file, complete_folder
 
 def save(dataset: Dataset, path: str | Path, format: str | None = None) -> Path:
     """Write `dataset` as `minari`, `d4rl` or `parquet`. Without a format the suffix decides: .hdf5, .parquet, or none."""
+    return WRITERS[format_of(path, format)](dataset, path)
+
+
+def format_of(path: str | Path, format: str | None = None) -> str:
+    """The format that `save` would write there, or an error that names the ones there are."""
     kinds = {".hdf5": "d4rl", ".h5": "d4rl", ".parquet": "parquet", ".pq": "parquet"}
     format = format or kinds.get(Path(path).suffix) or ("minari" if MINARI_ID.fullmatch(str(path)) else None)
     if format is None:
         raise OdiceError(f"{path}: cannot tell the format from the name; use .hdf5, .parquet, or pass a format.")
     if format not in WRITERS:
         raise unknown_name("format to save in", format, WRITERS)
-    return WRITERS[format](dataset, path)
+    return format
 
 
 def save_d4rl(dataset: Dataset, path: str | Path) -> Path:

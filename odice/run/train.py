@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +30,9 @@ from odice.run.directory import RunDirectory, differences
 from odice.run.lane import Background, Diverged, Lane
 from odice.run.loop import initial_state, make_chunk
 from odice.run.policy import Policy
-from odice.run.prepare import Prepared, open_evaluator, prepare, sample
+from odice.run.prepare import Prepared, check_expert, open_evaluator, prepare, sample
 from odice.run.progress import Display
+from odice.run.provenance import git_revision, versions
 from odice.run.settings import Plan, RunOptions, resolve
 from odice.run.stop import Interrupted, Stop
 from odice.run.stream import StreamedChunk
@@ -126,6 +125,7 @@ def _train(plans: list[Plan]) -> list[Run]:
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
         algo = entry(plan.options.algo).factory(plan.settings, prepared.spec)
+        alike = check_expert(algo, plan)
         evaluations = None
         if evaluator := open_evaluator(plan, prepared):
             evaluations = Background(evaluator, plan.options.eval_episodes or 10)
@@ -137,7 +137,7 @@ def _train(plans: list[Plan]) -> list[Run]:
             for run in finished:
                 display.note(f"{run.path}: already {summary(run)}; nothing to do")
             return finished
-        notes = [*prepared.notes, evaluator.task.note if evaluator else None]
+        notes = [*prepared.notes, alike, evaluator.task.note if evaluator else None]
         for note in filter(None, notes):
             display.note(note)
         lanes = []
@@ -301,11 +301,13 @@ def summary(run: Run) -> str:
 
 def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Display) -> None:
     identity = {**plan.identity(), "env": prepared.env_id, "data": prepared.facts["fingerprint"]}
-    versions = _versions()
+    if imperfect := prepared.facts.get("imperfect"):
+        identity["imperfect"] = imperfect["fingerprint"]
+    known = versions()
     record = {
         "odice": __version__,
-        "versions": versions,
-        "git": _git_revision(),
+        "versions": known,
+        "git": git_revision(),
         "data": prepared.facts,
         "preprocess": prepared.fitted.to_dict(),
         "preset": plan.preset and {"name": plan.preset.name, "row": plan.preset.data},
@@ -315,33 +317,7 @@ def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Dis
     }
     if directory.claim(identity, record):
         before = directory.read("config.json").get("versions", {})
-        if changes := differences(before, json.loads(json.dumps(versions))):
+        if changes := differences(before, json.loads(json.dumps(known))):
             display.note(
                 f"other versions than at the start, so results may differ in the last bits: {'; '.join(changes)}"
             )
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in ("jax", "jaxlib", "numpy", "optax", "equinox", "orbax-checkpoint", "gymnasium", "mujoco"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _git_revision() -> str | None:
-    """The commit of the source tree odice runs from, if it is one; `+` marks changes that are not committed."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=5, check=True)
-        return done.stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None

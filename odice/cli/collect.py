@@ -1,0 +1,92 @@
+"""`odice data collect`: make a data set in an environment."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from odice.data.collect.behaviour import Training
+from odice.data.collect.recipes import BUDGET, collect
+from odice.errors import OdiceError
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Make a data set in an environment: random, medium, expert and replay data as D4RL's, or a policy's episodes."""
+
+    env: str
+    """The environment, with a box of actions (any Gymnasium id)."""
+    out: Path
+    """Where to write: .hdf5, .parquet, or a Minari id or folder."""
+    recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"] | None = None
+    """What to collect; all but `random` train SAC first. docs/collect.md explains them."""
+    steps: int | None = None
+    """Steps to write; 100,000, of a replay all of it."""
+    seed: int = 0
+    """Seed of the training and of the episodes."""
+    target: float | None = None
+    """An expert's return, where D4RL has no reference for the task: a third of the way to it is medium."""
+    budget: int = BUDGET
+    """Steps that the behaviour may learn for."""
+    policy: str | None = None
+    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import."""
+    allow_import: bool = False
+    """Let --policy module:function import that Python module."""
+    behaviour: Path | None = None
+    """Folder of the training, shared by all recipes of an environment and a seed (default: runs/collect/ENV/seed-N)."""
+    to: str | None = None
+    """d4rl, parquet or minari, where the suffix of --out does not say it."""
+    quiet: bool = False
+    """Print nothing but the result, warnings and errors."""
+    training: tyro.conf.OmitArgPrefixes[Training] = field(default_factory=Training)
+
+    def run(self) -> int:
+        from odice.data.writers import format_of
+        from odice.run.stop import Interrupted
+
+        if self.out.exists():
+            raise OdiceError(f"--out {self.out} exists already; choose another name.")
+        format_of(str(self.out), self.to)  # refused before hours of training
+        warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)
+        options = {name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behaviour", "quiet")}
+        policy = _callable(self.policy, self.allow_import) if self.policy and _is_import(self.policy) else self.policy
+        try:
+            dataset = collect(
+                self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options
+            )
+        except Interrupted as error:
+            print(f"odice: {error}", file=sys.stderr)
+            return 128 + error.signal
+        place = dataset.save(str(self.out), self.to)
+        for line in dataset.meta.history:
+            print(f"  {line}")
+        print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
+        return 0
+
+
+def _is_import(policy: str) -> bool:
+    return ":" in policy and not Path(policy).exists()
+
+
+def _callable(name: str, allowed: bool) -> Callable[..., Any]:
+    """The function of `module:function`; importing runs the module's code, so a person has to say so."""
+    if not allowed:
+        raise OdiceError(f"--policy {name} would import a Python module; if you trust it, add --allow-import.")
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")  # a script of odice does not look in the working directory, where such modules are
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever importing somebody's module can raise
+        raise OdiceError(f"--policy {name} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise OdiceError(f"--policy {name} is a {type(found).__name__}, not a function of a batch of observations.")
+    return found
