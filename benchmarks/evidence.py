@@ -1,11 +1,12 @@
-"""The runs behind docs/results.md: every algorithm on two robots, a queue that can be stopped and continued.
+"""The runs behind docs/results.md: two studies, each a queue that can be stopped and continued.
 
-    python benchmarks/evidence.py run --data DIR --out RUNS --core 1       # train what is missing, one after the other
-    python benchmarks/evidence.py table --out RUNS                         # the table, as Markdown
+    python benchmarks/evidence.py run rl --data DIR --out RUNS --core 1          # train what is missing, one run after the other
+    python benchmarks/evidence.py run imitation --data DIR --out RUNS --core 0
+    python benchmarks/evidence.py table rl --out RUNS                            # the table, as Markdown
 
-DIR holds hopper-medium-expert.hdf5 and halfcheetah-medium.hdf5 (any logs in D4RL's layout). A queue per core: two queues with the same
-RUNS share the work, because a finished run is skipped and each takes its own `--seed`. Every cell is the `odice train` command that
-is printed before it starts.
+`rl`: every algorithm on hopper-medium-expert.hdf5 and halfcheetah-medium.hdf5. `imitation`: one trajectory of hopper-expert.hdf5 or
+halfcheetah-expert.hdf5. DIR holds these logs (D4RL's layout; any will do). Every run is the `odice` command that is printed before
+it starts. A finished run is skipped, so queues on two cores may share RUNS if each takes its own `--seeds` or `--algorithms`.
 """
 
 import argparse
@@ -13,102 +14,134 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-STEPS = 20_000
-EVERY = 2_500
+ODICE = Path(sys.executable).with_name("odice")
 
-# S-DICE and the true gradient have no published lambda: they get O-DICE's, 0.5 on both data sets
-DATA = {"hopper-medium-expert": {"lam": 0.5, "eta": 1.0}, "halfcheetah-medium": {"lam": 0.5, "eta": 0.2}}
+# S-DICE and the true gradient have no published lambda: they get O-DICE's, 0.5 on both data sets.
+RL_DATA = {"hopper-medium-expert": ("0.5", "1.0"), "halfcheetah-medium": ("0.5", "0.2")}
 NARROW = ["--policy-hidden", "256", "256"]  # the released code's 1024 would triple the work
 
 # algorithm: (preset, what differs from it)
-RUNS = {
+RL = {
     "bc": ("corl", []),
     "bc-10": ("corl", []),
     "td3-bc": ("reference", []),
     "iql": ("reference", []),
+    "sql": ("reference", []),
+    "eql": ("reference", []),
     "sdice": ("reference", NARROW),
     "odice": ("reference", NARROW),
     "vdice-true": ("reference", NARROW),
-    "sql": ("reference", []),
-    "eql": ("reference", []),
-    "optidice": ("reference", ["--batch-size", "256", "--warmup-steps", str(STEPS // 6)]),
+    "optidice": ("reference", ["--batch-size", "256", "--warmup-steps", "16667"]),  # a sixth of the run, as published
     "fdvl": ("reference", ["--batch-size", "256"]),
     "cql": ("corl", []),
 }
-SHORTER = {"cql": 6_000}
+IMITATION_DATA = ("hopper-expert", "halfcheetah-expert")
+EPISODES = (1, 30)
+IMITATION = ("bc", "value-dice", "iq-learn", "odice", "oq-dice")
 
 
-def command(algo: str, data: Path, seed: int, out: Path) -> list[str]:
-    """One cell as a person would type it."""
-    preset, flags = RUNS[algo]
-    published = [x for name, value in DATA[data.stem].items() for x in (f"--{name}", str(value))]
-    tuned = {"odice": published, "sdice": published[:2], "vdice-true": published[:2]}.get(algo, [])
-    steps = SHORTER.get(algo, STEPS)
-    length = ["--steps", str(steps), "--eval-every", str(min(EVERY, steps // 3)), "--eval-episodes", "10"]
-    where = ["--data", str(data), "--algo", algo, "--preset", preset, "--seed", str(seed), "--out", str(out)]
-    return ["train", *where, *length, *tuned, *flags, "--checkpoint-every", "5000", "--keep", "1"]
+class Cell(NamedTuple):
+    """One run: where it stands in the table, its folder, its command, its length."""
+
+    row: tuple[str, ...]
+    folder: Path
+    command: list[str]
+    steps: int
 
 
-def cells(out: Path, algorithms: list[str], seeds: list[int]):
-    for seed in seeds:
-        for algo in algorithms:
-            for name in DATA:
-                yield algo, name, seed, out / name / algo / f"seed-{seed}"
+def rl_cells(arguments) -> Iterator[Cell]:
+    for seed in arguments.seeds:
+        for algo in arguments.algorithms or RL:
+            for name, (lam, eta) in RL_DATA.items():
+                preset, flags = RL[algo]
+                tuned = {"odice": ["--lam", lam, "--eta", eta], "sdice": ["--lam", lam], "vdice-true": ["--lam", lam]}
+                steps = arguments.steps or (30_000 if algo == "cql" else 100_000)
+                folder = arguments.out / name / algo / f"seed-{seed}"
+                start = ["train", "--data", data_file(arguments, name), "--algo", algo, "--preset", preset]
+                command = [*start, *tuned.get(algo, []), *flags, *common(folder, seed, steps)]
+                yield Cell((name, algo, f"{seed}"), folder, command, steps)
 
 
-def scores(folder: Path) -> dict[int, float]:
-    """Mean normalised return by update."""
+def imitation_cells(arguments) -> Iterator[Cell]:
+    for seed in arguments.seeds:
+        for episode in EPISODES:
+            for name in IMITATION_DATA:
+                for algo in arguments.algorithms or IMITATION:
+                    steps = arguments.steps or 50_000
+                    folder = arguments.out / name / f"episode-{episode}" / algo / f"seed-{seed}"
+                    start = ["imitate", "--data", data_file(arguments, name), "--episode", str(episode), "--algo", algo]
+                    yield Cell(
+                        (name, f"{episode}", algo, f"{seed}"), folder, [*start, *common(folder, seed, steps)], steps
+                    )
+
+
+STUDIES = {
+    "rl": (rl_cells, "data | algorithm | seed"),
+    "imitation": (imitation_cells, "data | episode | algorithm | seed"),
+}
+
+
+def data_file(arguments, name: str) -> str:
+    return str((arguments.data or Path()) / f"{name}.hdf5")
+
+
+def common(folder: Path, seed: int, steps: int) -> list[str]:
+    """Ten evaluations of ten episodes."""
+    often = ["--eval-every", str(steps // 10), "--eval-episodes", "10", "--checkpoint-every", str(steps // 10)]
+    return ["--seed", str(seed), "--steps", str(steps), *often, "--keep", "1", "--out", str(folder)]
+
+
+def evaluations(folder: Path) -> list[dict]:
     path = folder / "evaluations.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {row["step"]: row["score"] for row in map(json.loads, lines)}
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def run(arguments) -> int:
-    odice = Path(sys.executable).with_name("odice")
-    for algo, name, seed, folder in cells(arguments.out, arguments.algorithms, arguments.seeds):
-        if SHORTER.get(algo, STEPS) in scores(folder):
+def run(arguments, cells: Iterator[Cell]) -> int:
+    for cell in cells:
+        if any(row["step"] == cell.steps for row in evaluations(cell.folder)):
             continue
-        line = command(algo, arguments.data / f"{name}.hdf5", seed, folder)
-        print("odice", *line, flush=True)
+        print("odice", *cell.command, flush=True)
         pinned = ["taskset", "-c", str(arguments.core)] if arguments.core is not None else []
-        code = subprocess.run([*pinned, odice, *line, "--quiet"]).returncode
+        code = subprocess.run([*pinned, ODICE, *cell.command, "--quiet"]).returncode
         if code:
-            print(f"exit code {code}: {algo} on {name}, seed {seed}", flush=True)
-            if code > 128:
-                return code
+            print(f"exit code {code}: {' '.join(cell.row)}", flush=True)
+        if code > 128 or code < 0:  # stopped by a signal: so is the queue
+            return 1
     return 0
 
 
-def table(arguments) -> int:
-    print("| data | algorithm | updates | seed | last | best | mean of the last 5 |")
-    print("|---|---|---|---|---|---|---|")
-    for name in DATA:
-        for algo in arguments.algorithms:
-            for seed in arguments.seeds:
-                found = list(scores(arguments.out / name / algo / f"seed-{seed}").items())
-                if found:
-                    values = [score for _, score in found]
-                    tail = statistics.fmean(values[-5:])
-                    print(
-                        f"| {name} | {algo} | {found[-1][0]:,} | {seed} | {values[-1]:.1f} | {max(values):.1f} | {tail:.1f} |"
-                    )
+def table(cells: Iterator[Cell], head: str) -> int:
+    print(f"| {head} | updates | last | best | mean of the last 5 | worst episode of the last |")
+    print("|---" * (head.count("|") + 6) + "|")
+    for cell in sorted(cells, key=lambda cell: cell.row):
+        rows = evaluations(cell.folder)
+        if rows:
+            scores = [row["score"] for row in rows]
+            cut = f"{rows[-1]['percent_difference']:.0f} %"
+            numbers = (f"{x:.1f}" for x in (scores[-1], max(scores), statistics.fmean(scores[-5:])))
+            print("|", " | ".join([*cell.row, f"{rows[-1]['step']:,}", *numbers, cut]), "|")
     return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("study", choices=list(STUDIES))
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--data", type=Path, help="folder of the two logs")
+    parser.add_argument("--data", type=Path, help="folder of the logs")
     parser.add_argument("--core", type=int, help="pin the runs to this core")
-    parser.add_argument("--algorithms", nargs="+", default=list(RUNS), choices=list(RUNS))
+    parser.add_argument("--steps", type=int, help="updates of each run instead of the study's own")
+    parser.add_argument("--algorithms", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     arguments = parser.parse_args()
     if arguments.what == "run" and arguments.data is None:
         parser.error("run needs --data")
-    return run(arguments) if arguments.what == "run" else table(arguments)
+    make, head = STUDIES[arguments.study]
+    return run(arguments, make(arguments)) if arguments.what == "run" else table(make(arguments), head)
 
 
 if __name__ == "__main__":
