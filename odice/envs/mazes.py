@@ -74,7 +74,8 @@ def play_targets(maze: Maze) -> list[tuple[int, int]]:
     picked = getattr(_maps(maze.name), f"{SIZES[maze.size].layout}_DIVERSE_G", None)
     if picked is None:
         raise OdiceError(f"{maze.name}: nobody picked targets for this maze; use the suffix -diverse, or none.")
-    return [*((row, column) for row, column in np.argwhere(np.array(picked) == "g").tolist()), SIZES[maze.size].goal]
+    cells = [(row, column) for row, column in np.argwhere(np.array(picked) == "g").tolist()]
+    return list(dict.fromkeys([*cells, SIZES[maze.size].goal]))  # in the large maze the goal is one of those picked
 
 
 def register() -> None:

