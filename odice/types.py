@@ -23,16 +23,21 @@ class Spec(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to `obs[next_index[i]]`."""
+    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to `obs[next_index[i]]`.
+
+    Where every row goes to the observation that follows, as in a log of episodes, `next_index` is None.
+    """
 
     obs: Float[Array, "states obs"]
     index: Int[Array, " n"]
-    next_index: Int[Array, " n"]
+    next_index: Int[Array, " n"] | None
     action: Float[Array, "n act"] | Int[Array, " n"]
     reward: Float[Array, " n"]
     terminated: Bool[Array, " n"]
     initial: Int[Array, " episodes"] | None = None
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
+    expert: Int[Array, " m"] | None = None
+    """Which rows are demonstrations, where imperfect data stand beside them."""
 
     @property
     def size(self) -> int:
@@ -40,11 +45,13 @@ class Transitions(NamedTuple):
 
     def batch(self, rows: Int[Array, " b"]) -> Batch:
         """The transitions of these rows. Runs inside jit: gathers, no copies on the host."""
+        index = self.index[rows]
+        following = index + 1 if self.next_index is None else self.next_index[rows]
         return Batch(
-            obs=self.obs[self.index[rows]],
+            obs=self.obs[index],
             action=self.action[rows],
             reward=self.reward[rows],
-            next_obs=self.obs[self.next_index[rows]],
+            next_obs=self.obs[following],
             terminated=self.terminated[rows],
         )
 
@@ -59,6 +66,8 @@ class Batch(NamedTuple):
     terminated: Bool[Array, " b"]
     initial_obs: Float[Array, "b obs"] | None = None
     """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
+    expert: Batch | None = None
+    """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
 
     @property
     def mask(self) -> Float[Array, " b"]:
@@ -74,3 +83,5 @@ class Algo(NamedTuple):
     act: Callable[[Any, Float[Array, "*b obs"]], Array]
     initial_states: bool = False
     """Whether `update` reads `Batch.initial_obs`."""
+    expert: bool = False
+    """Whether `update` reads `Batch.expert`."""

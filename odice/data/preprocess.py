@@ -187,16 +187,11 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
 
 
 def absorb(dataset: Dataset) -> Dataset:
-    """Every terminated episode leads into the absorbing state and stays there for one step, with action 0 and reward 0.
+    """Every terminated episode leads into the absorbing state and stays there for one step, with reward 0 and action 0.
 
     The last column of the observations marks that state. Afterwards no episode terminates: an episode that did is one step
     longer and cut in the absorbing state, whose value an algorithm then learns like any other.
     """
-    if dataset.discrete:
-        raise OdiceError(
-            f"{dataset.meta.source}: an absorbing state needs an action 0 that does nothing, but these actions are discrete; "
-            "leave out --absorbing."
-        )
     ended = np.flatnonzero(dataset.terminated)
     if not ended.size:
         return dataset

@@ -58,12 +58,18 @@ _PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalise
 # Codes of ValueDICE (absorbing states instead of terminals) and IQ-Learn (raw observations); the defaults are theirs.
 _VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
 _IQ_LEARN = PROTOCOL._replace(normalise_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
+# Demonstrations beside imperfect data: a normalised KL has no minimum over V where rows are terminated.
+_UNION = PROTOCOL._replace(absorbing=True, source="the codes of DemoDICE and SMODICE, for as long as the others")
+_DEMO_DICE = "official code of DemoDICE (KAIST-AILab/imitation-dice, e377b73); the defaults are its"
+_SMODICE = "official code of SMODICE (JasonMa2016/SMODICE, d860c35); the defaults are its"
 
 TABLES: dict[str, dict[str, Table]] = {
     "imitation": {
         **_family(_vdice(_LAMBDA_ETA | _TANH)),
         "bc": _vdice(_CLONING | _TANH | _RATE),
         "value-dice": Table({}, _VALUE_DICE),
+        "demo-dice": Table({}, _UNION),
+        "smodice": Table({}, _UNION),
     },
     "paper": _family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
     "reference": {
@@ -71,6 +77,8 @@ TABLES: dict[str, dict[str, Table]] = {
         "bc": _vdice(_REFERENCE | _CLONING, _REFERENCE_PROTOCOL),
         "value-dice": Table({}, _VALUE_DICE),
         "iq-learn": Table({}, _IQ_LEARN),
+        "demo-dice": Table({}, _UNION._replace(steps=2_000_000, source=_DEMO_DICE)),
+        "smodice": Table({}, _UNION._replace(steps=1_000_000, source=_SMODICE)),
     },
 }
 """preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their defaults."""

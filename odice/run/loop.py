@@ -43,13 +43,19 @@ def sample_batches(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: 
     return jax.vmap(lambda step: sample_rows(step_keys(loop_key, step)[0], batch_size, size))(steps)
 
 
-def sample_initial(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int) -> Int[Array, "k b"]:
-    """Which episodes' first observations go with the batches of these steps: drawn apart from the rows."""
+def sample_apart(
+    loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int, stream: int
+) -> Int[Array, "k b"]:
+    """What else goes with the batches of these steps, drawn apart from the rows and from every other `stream`."""
 
     def one(step):
-        return sample_rows(jax.random.fold_in(step_keys(loop_key, step)[0], 1), batch_size, size)
+        return sample_rows(jax.random.fold_in(step_keys(loop_key, step)[0], stream), batch_size, size)
 
     return jax.vmap(one)(steps)
+
+
+INITIAL, EXPERT = 1, 2
+"""Streams of `sample_apart`: episodes whose first observations, and demonstrations whose transitions, go with a batch."""
 
 
 def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):
@@ -88,8 +94,14 @@ def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False)
                 first = transitions.initial
                 if first is None:
                     raise ValueError("the algorithm asks for initial states, but the transitions do not name them")
-                chosen = first[sample_initial(loop_key, steps, batch_size, first.shape[0])]
+                chosen = first[sample_apart(loop_key, steps, batch_size, first.shape[0], INITIAL)]
                 batches = batches._replace(initial_obs=transitions.obs[chosen])
+            if algo.expert:
+                expert = transitions.expert
+                if expert is None:
+                    raise ValueError("the algorithm asks for demonstrations, but the transitions do not name them")
+                chosen = expert[sample_apart(loop_key, steps, batch_size, expert.shape[0], EXPERT)]
+                batches = batches._replace(expert=transitions.batch(chosen))
             return run_updates(algo, loop_key, state, steps, batches)
 
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)

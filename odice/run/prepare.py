@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from odice.data.demonstrations import demonstrations
+from odice.data.demonstrations import beside, demonstrations
 from odice.data.doctor import check
 from odice.data.episodes import Dataset
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.stream import Streamed, stored
-from odice.data.transitions import to_transitions
+from odice.data.transitions import Convention, rows_of, to_transitions
 from odice.errors import OdiceError
 from odice.run.evaluate import Evaluator
 from odice.run.settings import Plan
-from odice.types import Batch, Spec, Transitions
+from odice.types import Algo, Batch, Spec, Transitions
 
 ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")
 """Findings of the doctor that mean nothing to imitation."""
@@ -57,7 +57,10 @@ def prepare(plan: Plan) -> Prepared:
         seen, source = dataset, Streamed(dataset, options.convention, fitted)
     else:
         seen = fitted.apply(dataset)
-        source = jax.device_put(to_transitions(seen, options.convention))
+        arrays = to_transitions(seen, options.convention)
+        if options.imperfect is not None:
+            arrays = arrays._replace(expert=_expert_rows(seen, facts["demonstrations"], options.convention))
+        source = jax.device_put(arrays)
     if options.imitation and source.size < plan.settings.batch_size:
         raise OdiceError(
             f"{dataset.meta.source}: the demonstrations have {source.size} transitions, fewer than one batch of "
@@ -100,7 +103,32 @@ def _demonstrations(plan: Plan) -> Read:
     facts |= {"demonstrations": chosen.n_episodes, "demonstrated_returns": [round(r, 3) for r in chosen.returns[:10]]}
     if options.episode:
         facts["episode"] = list(options.episode)
-    return chosen, facts, notes
+    if getattr(plan.settings, "top_returns", 1.0) < 1.0:
+        raise OdiceError("top_returns chooses episodes by their rewards; to imitate, choose them with --episode.")
+    if options.imperfect is None:
+        return chosen, facts, notes
+    others, about, more = _log(plan, options.imperfect, without=ABOUT_REWARDS)
+    facts["imperfect"] = about
+    return beside(chosen, others), facts, notes + more
+
+
+def _expert_rows(seen: Dataset, episodes: int, convention: Convention) -> Any:
+    """The rows of the first so many episodes: demonstrations stand before the imperfect data."""
+    count = int(rows_of(seen, convention).kept[:episodes].sum())
+    if not count:
+        raise OdiceError(f"{seen.meta.source}: the demonstrations have no step whose next state is known.")
+    return np.arange(count, dtype=np.int32)
+
+
+def check_expert(algo: Algo, plan: Plan) -> str | None:
+    """Refuse an algorithm that needs imperfect data and has none; say so if there are some and it cannot tell them apart."""
+    name, given = plan.options.algo, plan.options.imperfect is not None
+    if algo.expert and not given:
+        raise OdiceError(
+            f"{name} learns from demonstrations beside imperfect data: `odice imitate --algo {name} --data DEMONSTRATIONS "
+            "--imperfect SOURCE`."
+        )
+    return f"{name} learns from demonstrations and imperfect data alike" if given and not algo.expert else None
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:

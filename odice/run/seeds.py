@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from odice.errors import OdiceError
 from odice.run.lane import EXIT_DIVERGED, Diverged
@@ -36,7 +36,9 @@ def train_processes(plans: list[Plan]) -> None:
     """Train every plan, as many at a time as there are cores; failures are raised when all have ended."""
     workers: dict[int, subprocess.Popen[str]] = {}
     waiting, codes = list(plans), {}
-    with Stop() as stop, _on_disk(plans) as source:
+    options = plans[0].options
+    with Stop() as stop, _on_disk(options.data) as data, _on_disk(options.imperfect) as imperfect:
+        sources = {"data": data, "imperfect": imperfect}
         while waiting or workers:
             if stop.asked:
                 _stop(workers, stop.signal)
@@ -46,7 +48,7 @@ def train_processes(plans: list[Plan]) -> None:
                 )
             while waiting and len(workers) < len(os.sched_getaffinity(0)):
                 plan = waiting.pop(0)
-                workers[plan.options.seed] = _start(plan, source, alone=len(plans) == 1)
+                workers[plan.options.seed] = _start(plan, sources, alone=len(plans) == 1)
             for seed in [seed for seed, worker in workers.items() if worker.poll() is not None]:
                 codes[seed] = workers.pop(seed).returncode
             time.sleep(0.1)
@@ -63,10 +65,11 @@ def _stop(workers: dict[int, subprocess.Popen[str]], number: int) -> None:
         worker.wait()
 
 
-def _start(plan: Plan, source: str, *, alone: bool) -> subprocess.Popen[str]:
+def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subprocess.Popen[str]:
+    own = [item.name for item in dataclasses.fields(plan.options) if item.name not in (*sources, "config")]
     told = {
-        "data": source,
-        "options": {k: v for k, v in dataclasses.asdict(plan.options).items() if k not in ("data", "config")},
+        "data": sources["data"],
+        "options": {name: getattr(plan.options, name) for name in own} | {"imperfect": sources["imperfect"]},
         "settings": dataclasses.asdict(plan.settings),
     }
     worker = subprocess.Popen(
@@ -88,11 +91,10 @@ def _relay(lines: IO[str], prefix: str) -> None:
 
 
 @contextmanager
-def _on_disk(plans: list[Plan]) -> Iterator[str]:
+def _on_disk(data: Any) -> Iterator[str | None]:
     """The data as something another process can open: a path or a name as it is, objects through a temporary store."""
-    data = plans[0].options.data
-    if isinstance(data, str | os.PathLike):
-        yield os.fspath(data)
+    if data is None or isinstance(data, str | os.PathLike):
+        yield None if data is None else os.fspath(data)
         return
     from odice.data.load import load
     from odice.data.stream import write_store

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.data.stream import Streamed
-from odice.run.loop import block_length, run_updates, sample_batches, sample_initial, seed_keys
+from odice.run.loop import INITIAL, block_length, run_updates, sample_apart, sample_batches, seed_keys
 from odice.types import Algo, Batch, Metrics
 
 
@@ -36,7 +36,7 @@ class StreamedChunk:
             chosen = jax.vmap(lambda block: sample_batches(loop_key, block, batch_size, size))(steps)
             if not algo.initial_states:
                 return chosen, None
-            return chosen, jax.vmap(lambda block: sample_initial(loop_key, block, batch_size, episodes))(steps)
+            return chosen, jax.vmap(lambda block: sample_apart(loop_key, block, batch_size, episodes, INITIAL))(steps)
 
         def chunk(state, batches: Batch, seed, first_step):
             _, loop_key = seed_keys(seed)
@@ -76,6 +76,11 @@ class StreamedChunk:
 
     def _key(self, source: Streamed, seed: Any, first_step: int) -> tuple:
         return id(source), np.asarray(seed).tobytes(), first_step
+
+    def wait(self) -> None:
+        """Until the batches of the next chunk lie ready."""
+        if self._ahead is not None:
+            jax.block_until_ready(self._ahead[1].result())
 
     def close(self) -> None:
         """Stop looking ahead."""

@@ -1,0 +1,53 @@
+"""DemoDICE: imitation from few demonstrations and much imperfect data (Kim et al., ICLR 2022).
+
+Match the expert's visitation, but stay near the data: minimise KL(d_pi || d_expert) + alpha KL(d_pi || d_U) with U the union of
+demonstrations and imperfect data. With r = log d_expert / d_U from a discriminator c(s, a) and x = r + gamma m V(s') - V(s):
+
+    V    minimises  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
+    pi   maximises  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
+
+What both are made of is in `core.union`. The log mean exp is computed with its maximum subtracted. Adding a constant to V changes
+nothing unless some rows are terminated: then V drifts upwards without end, and terminal rows lose all their weight. So `odice imitate`
+gives this algorithm absorbing states.
+
+Differs from the official code (KAIST-AILab/imitation-dice):
+- terminal rows are masked (there is no mask there; absorbing states make both the same);
+- observations are normalised by the union, not by the imperfect data alone, and with std + 1e-3;
+- networks start as torch's do, not with he_normal; Adam's epsilon is 1e-8, not 1e-7;
+- V's penalty is taken between states of the demonstrations and of the union.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from odice.algos import register
+from odice.core.checks import require
+from odice.core.union import Frame, UnionConfig, union_algorithm
+from odice.types import Algo, Spec
+
+
+@dataclass(frozen=True)
+class DemoDICEConfig(UnionConfig):
+    """DemoDICE. Defaults follow the official code."""
+
+    alpha: float = 0.0
+    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official default 0)."""
+    smooth: float = 1e-3
+    """Holds r between -6.9 and 13.8: -log(1 / (sigmoid(c) + smooth) - 1 + smooth) (official: 1e-3). 0 leaves it free."""
+    discriminator_penalty: float = 0.1
+    """k: weight of (||grad c|| - 1)^2 (official: 0.1)."""
+    value_penalty: float = 1e-4
+    """g: weight of ||grad V||^2 (official: 1e-4)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
+        require(0 <= self.smooth < 1, f"smooth must lie in [0, 1), got {self.smooth}.")
+
+
+@register("demo-dice", DemoDICEConfig, imitates=True)
+def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
+    """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
+    return union_algorithm(cfg, Frame("demo-dice", False, cfg.smooth, 1.0 + cfg.alpha, "kl-dv"), spec)

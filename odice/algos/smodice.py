@@ -1,0 +1,62 @@
+"""SMODICE: state matching offline (Ma et al., ICML 2022): demonstrations need no actions, the imperfect data have them.
+
+Match the visitation of *states*: minimise KL(d_pi(s) || d_expert(s)) over policies that the union U of demonstrations and imperfect data
+supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x = r + gamma m V(s') - V(s):
+
+    V    minimises  (1 - gamma) E_p0[V(s0)] + log E_U[exp(x)]              (`kl-dv`)
+                or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
+    pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its mean over the batch, or max(0, x + 1)
+
+What both are made of is in `core.union`. The discriminator is learnt first, with the policy standing still, and then kept.
+`state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds them.
+
+Differs from the official code (JasonMa2016/SMODICE):
+- log E exp(x) is computed with its maximum subtracted, and the weights exp(x) are divided by their mean: V is free up to a
+  constant, and so would be the size of the policy's loss;
+- half Pearson's conjugate is the one for non-negative weights, which are those the policy uses; there it is x + x^2 / 2 everywhere;
+- the whole discriminator learns; there, only the upper half of its layers does;
+- observations are normalised with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there 256).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+
+from odice.algos import register
+from odice.core.checks import require
+from odice.core.union import Frame, UnionConfig, union_algorithm
+from odice.types import Algo, Spec
+
+
+@dataclass(frozen=True)
+class SMODICEConfig(UnionConfig):
+    """SMODICE. Defaults follow the official code."""
+
+    divergence: Literal["kl-dv", "half-pearson"] = "kl-dv"
+    """f: KL in its normalised form, or half of chi-square (official 'kl', its default, and 'chi')."""
+    state_only: bool = True
+    """Whether the discriminator sees states alone; off, it sees actions too, and demonstrations need them."""
+    discriminator_steps: int = 4000
+    """Updates in which the discriminator alone learns (official: 1000 passes over a trajectory of 1000 rows, 256 at a time)."""
+    discriminator_penalty: float = 10.0
+    """k: weight of (||grad c|| - 1)^2 (official: 10)."""
+    value_weight_decay: float = 1e-4
+    """Coupled L2 decay of V (official: 1e-4)."""
+    entropy: bool = True
+    """Hold the entropy of the policy at H (official)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.discriminator_steps >= 1, f"discriminator_steps must be at least 1, got {self.discriminator_steps}."
+        )
+
+
+@register("smodice", SMODICEConfig, imitates=True)
+def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
+    """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
+    frame = Frame("smodice", cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)
+    return union_algorithm(cfg, frame, spec)
