@@ -27,7 +27,7 @@ def write(folder: Path, steps: int) -> None:
     import polars as pl
 
     from odice.data.build import from_steps
-    from odice.data.episodes import Meta
+    from odice.data.meta import Meta
     from odice.data.stream import write_store
 
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from odice.data.schema import GROUPS, Schema
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -18,42 +19,6 @@ if TYPE_CHECKING:
     from odice.data.episodes import Dataset
 
 EXIT_FINDINGS = 1
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Columns of a Parquet or CSV table, where they are not called by the usual names (docs/tables.md)."""
-
-    schema: Path | None = None
-    """A TOML or JSON file with any of the entries below."""
-    observation: str | None = None
-    """Columns of the observation, with commas between them; patterns such as 'joint_*' work."""
-    action: str | None = None
-    """Columns of the action."""
-    next_observation: str | None = None
-    """Columns of the observation after the step."""
-    reward: str | None = None
-    """Column of the reward."""
-    terminated: str | None = None
-    """Column that is true where the world ended."""
-    truncated: str | None = None
-    """Column that is true where only the log ended."""
-    episode: str | None = None
-    """Column with the number or name of the episode."""
-    first: str | None = None
-    """Column that is true at the first step of an episode."""
-    last: str | None = None
-    """Column that is true at the last step of an episode, whatever the reason."""
-    step: str | None = None
-    """Column that orders the rows of an episode."""
-    discrete: bool | None = None
-    """Whether the action is a choice among options; otherwise whole numbers in one column are."""
-    n_actions: int | None = None
-    """Number of discrete actions."""
-    action_low: tuple[float, ...] | None = None
-    """Lower bound of the actions: one number, or one for each."""
-    action_high: tuple[float, ...] | None = None
-    """Upper bound of the actions."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +31,17 @@ class Source:
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
     """Which reader to use where looking is not enough: d4rl, minari, arrays, table."""
-    table: tyro.conf.OmitArgPrefixes[TableOptions] = field(default_factory=TableOptions)
+    schema: Path | None = None
+    """A TOML or JSON file that says what the columns of a table mean, where they are not called by the usual names."""
+    table: tyro.conf.OmitArgPrefixes[Schema] = field(default_factory=Schema)
 
     def load(self) -> Dataset:
         from odice.data.load import load
 
-        options = {key: value for key, value in asdict(self.table).items() if value is not None}
+        columns = {key: value for key, value in asdict(self.table).items() if value not in (None, ())}
+        options = {key: ",".join(value) if key in GROUPS else value for key, value in columns.items()}
+        if self.schema is not None:
+            options["schema"] = self.schema
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)

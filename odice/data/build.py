@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import MAX_ACTIONS, Dataset, Episode, Meta, UnfinishedEpisodeWarning, blocks
+from odice.data.episodes import Dataset, Episode, UnfinishedEpisodeWarning, blocks
+from odice.data.meta import MAX_ACTIONS, Meta
 from odice.errors import OdiceError
 
 Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]

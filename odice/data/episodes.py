@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from odice.data.meta import Meta
 from odice.errors import OdiceError
 from odice.types import Spec
-
-MAX_ACTIONS = 100_000
-"""More discrete actions than this are almost surely an identifier or a broken column, not a choice."""
 
 
 class DataWarning(UserWarning):
@@ -42,102 +40,6 @@ class Episode(NamedTuple):
     terminated: bool
     truncated: bool
     final_known: bool = True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
-
-
-def _is_part(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and _is_text(value[0])
-        and type(value[1]) is int
-        and value[1] > 0
-    )
-
-
-def _is_evidence(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(facts, Mapping)
-        and type(facts.get("count")) is int
-        and facts["count"] >= 0
-        and all(isinstance(fact, int | float) for fact in facts.values())
-        for facts in value.values()
-    )
-
-
-# field of Meta -> what a stored value must look like
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "source": _is_text,
-    "env_id": _is_text,
-    "action_low": _is_list_of(_is_number),
-    "action_high": _is_list_of(_is_number),
-    "n_actions": lambda value: type(value) is int and 0 < value <= MAX_ACTIONS,
-    "ref_min": _is_number,
-    "ref_max": _is_number,
-    "obs_layout": _is_list_of(_is_part),
-    "history": _is_list_of(_is_text),
-    "evidence": _is_evidence,
-}
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What is known about a data set beside its arrays. Nothing here is guessed: unknown is None.
-
-    `evidence` holds what a reader saw in the source and what the T + 1 form can no longer show (for the data doctor):
-    a name -> {"count": how often, and details}. `history` says in words how the data set was derived from its sources.
-    """
-
-    source: str = "memory"
-    env_id: str | None = None
-    action_low: tuple[float, ...] | None = None
-    action_high: tuple[float, ...] | None = None
-    n_actions: int | None = None
-    ref_min: float | None = None
-    ref_max: float | None = None
-    obs_layout: tuple[tuple[str, int], ...] | None = None
-    history: tuple[str, ...] = ()
-    evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; fields that are unknown or empty are left out."""
-        return {key: value for key, value in asdict(self).items() if value not in (None, (), {})}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Meta:
-        """The inverse of `to_dict`, also after a trip through JSON. Keys this version does not know are ignored.
-
-        Files carry this, so nothing is taken on trust: a value of the wrong kind is refused by name.
-        """
-        if not isinstance(state, Mapping):
-            raise OdiceError("The metadata 'odice' is not an object of named values; save the data set again.")
-        values: dict[str, Any] = {}
-        for key, fits in _KINDS.items():
-            value = state.get(key)
-            if value is None:
-                continue
-            if not fits(value):
-                raise OdiceError(
-                    f"The metadata 'odice' is damaged: {key!r} is {str(value)[:60]!r}; save the data set again."
-                )
-            values[key] = tuple(value) if isinstance(value, list) else value
-        if "obs_layout" in values:
-            values["obs_layout"] = tuple((name, size) for name, size in values["obs_layout"])
-        return cls(**values)
-
-    def after(self, step: str) -> Meta:
-        return replace(self, history=(*self.history, step))
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ class Records:
     """Transitions by the number of their observation, read from the records of a store."""
 
     def __init__(self, records: np.memmap):
-        self._path = Path(records.filename)
+        self._path = Path(str(records.filename))
         self._file = os.open(self._path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
         with suppress(AttributeError, OSError):  # reading ahead would fetch rows that nobody asked for
@@ -81,7 +81,7 @@ class Records:
         """
         order = np.argsort(numbers, kind="stable")
         rows = np.empty(min(PIECE, len(numbers)), self._row)
-        raw, size = memoryview(rows.view(np.uint8)), self._row.itemsize
+        raw, size = rows.view(np.uint8).data, self._row.itemsize
         slots = [(raw[i : i + size],) for i in range(0, rows.nbytes, size)]
         for start in range(0, len(numbers), PIECE):
             places = order[start : start + PIECE]

@@ -48,29 +48,45 @@ MAX_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns by role, and what the table itself cannot say (bounds, number of actions, reference scores).
+    """Columns of a table by role, and what the table itself cannot say; see docs/tables.md.
 
-    Columns of a group may be patterns (`joint_*`). Empty or None: found by the usual names, or absent.
-    `first` and `last` flag the first and the last row of an episode without saying why it ended.
+    A role that is not given is found by the usual names, or absent. Also the flags of `odice data`.
     """
 
     observation: tuple[str, ...] = ()
+    """Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."""
     action: tuple[str, ...] = ()
+    """Columns of the action."""
     next_observation: tuple[str, ...] = ()
+    """Columns of the observation after the step."""
     reward: str | None = None
+    """Column of the reward."""
     terminated: str | None = None
+    """Column that is true where the world ended."""
     truncated: str | None = None
+    """Column that is true where only the log ended."""
     episode: str | None = None
+    """Column with the number or name of the episode."""
     first: str | None = None
+    """Column that is true at the first step of an episode."""
     last: str | None = None
+    """Column that is true at the last step of an episode, whatever the reason."""
     step: str | None = None
+    """Column that orders the rows of an episode."""
     discrete: bool | None = None
+    """Whether the action is a choice among options; otherwise whole numbers in one column are."""
     n_actions: int | None = None
+    """Number of discrete actions."""
     action_low: tuple[float, ...] | None = None
+    """Lower bound of the actions: one number, or one for each."""
     action_high: tuple[float, ...] | None = None
+    """Upper bound of the actions."""
     env_id: str | None = None
+    """Environment the log comes from."""
     ref_min: float | None = None
+    """Return that counts as score 0."""
     ref_max: float | None = None
+    """Return that counts as score 100."""
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Schema:

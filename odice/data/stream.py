@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Meta, blocks, merge_meta
+from odice.data.episodes import Dataset, blocks, merge_meta
 from odice.data.load import Found, find, reader_of
 from odice.data.load import read as read_item
+from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
 from odice.data.records import RECORDS, Records, layout_of, record_blocks
 from odice.data.transitions import Convention, rows_of
-from odice.data.writers import complete_folder
 from odice.errors import OdiceError
+from odice.files import complete_folder
 from odice.types import Batch
 
 HEADER, FORMAT = "store.json", "odice-store-2"

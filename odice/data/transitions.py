@@ -80,7 +80,7 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
-        "next_index": index + np.int32(1),
+        "next_index": None,
         "action": action,
         "reward": reward,
         "terminated": terminated,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from odice.data.build import from_episodes, from_steps
 from odice.data.doctor import CODES, check, inspect
-from odice.data.episodes import Meta, UnfinishedEpisodeWarning
+from odice.data.episodes import UnfinishedEpisodeWarning
+from odice.data.meta import Meta
 from odice.errors import OdiceError
 
 WORLDS = ("linear", "pendulum", "pendulum-discrete", "pendulum-raw-angle", "cartpole", "goal", "contacts", "grid")

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 
 from odice.data.build import from_episodes, from_steps
-from odice.data.episodes import Meta, UnfinishedEpisodeWarning, concatenate
+from odice.data.episodes import UnfinishedEpisodeWarning, concatenate
+from odice.data.meta import Meta
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
 

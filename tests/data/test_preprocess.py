@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odice.data.build import from_steps
-from odice.data.episodes import Meta
+from odice.data.meta import Meta
 from odice.data.preprocess import ANTMAZE_REWARDS, Fitted, Preprocess, fit, moments, return_range
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError

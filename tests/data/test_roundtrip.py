@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 import odice
 from odice.data.build import from_steps
-from odice.data.episodes import Meta
+from odice.data.meta import Meta
 from odice.data.stream import make_store, write_store
 from odice.errors import OdiceError
 from tests.data.strategies import datasets

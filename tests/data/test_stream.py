@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import odice
 from odice.data.build import from_steps
-from odice.data.episodes import Meta, concatenate
+from odice.data.episodes import concatenate
+from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
 from odice.data.records import Records
 from odice.data.stream import Streamed, make_store, stored, write_store

@@ -7,7 +7,7 @@ import pytest
 
 from odice.algos import make
 from odice.data.build import from_steps
-from odice.data.episodes import Meta
+from odice.data.meta import Meta
 from odice.data.preprocess import Preprocess, fit
 from odice.data.stream import Streamed, write_store
 from odice.data.transitions import to_transitions

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from odice.data.build import Allocate, from_steps, in_memory
-from odice.data.episodes import Dataset, Meta
+from odice.data.episodes import Dataset
+from odice.data.meta import Meta
 from odice.errors import OdiceError, unknown_name
 
 # what an array is -> the names it goes by, first match wins

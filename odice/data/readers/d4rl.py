@@ -16,7 +16,8 @@ import h5py
 import numpy as np
 
 from odice.data.build import Allocate, flag_column, from_steps, in_memory
-from odice.data.episodes import Dataset, DataWarning, Meta, blocks
+from odice.data.episodes import Dataset, DataWarning, blocks
+from odice.data.meta import Meta
 from odice.data.readers import hdf5
 from odice.data.readers.arrays import choose
 from odice.data.scores import REFERENCES
