@@ -25,8 +25,10 @@ class Collect:
     """The environment, with a box of actions (any Gymnasium id)."""
     out: Path
     """Where to write: .hdf5, .parquet, or a Minari id or folder."""
-    recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"] | None = None
-    """What to collect; all but `random` train SAC first. docs/collect.md explains them."""
+    recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"] | None = (
+        None
+    )
+    """What to collect; all but `random` and `planner` train SAC first (docs/collect.md). In a maze the default is `planner` (docs/mazes.md)."""
     steps: int | None = None
     """Steps to write; 100,000, of a replay all of it."""
     seed: int = 0
@@ -36,7 +38,9 @@ class Collect:
     budget: int = BUDGET
     """Steps that the behaviour may learn for."""
     policy: str | None = None
-    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import."""
+    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import. For the ant's planner, its gait."""
+    noise: float | None = None
+    """Standard deviation of the noise on the planner's actions; 0.5 for the ball, 0.2 for the ant."""
     allow_import: bool = False
     """Let --policy module:function import that Python module."""
     behaviour: Path | None = None
@@ -55,7 +59,9 @@ class Collect:
             raise OdiceError(f"--out {self.out} exists already; choose another name.")
         format_of(str(self.out), self.to)  # refused before hours of training
         warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)
-        options = {name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behaviour", "quiet")}
+        options = {
+            name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behaviour", "noise", "quiet")
+        }
         policy = _callable(self.policy, self.allow_import) if self.policy and _is_import(self.policy) else self.policy
         try:
             dataset = collect(

@@ -99,6 +99,14 @@ def collect_maze(
     return replace(dataset, meta=_meta(maze, env, history))
 
 
+def plans(env: Any, recipe: str | None, policy: Any) -> bool:
+    """Whether the planner is asked for: by its name, or by a maze with no recipe and no policy but a gait."""
+    if recipe is not None or not isinstance(env, str) or maze_of(env) is None:
+        return recipe == "planner"
+    policy = open_policy(policy) if isinstance(policy, str | Path) else policy
+    return policy is None or getattr(policy, "obs_dim", None) == GAIT_INPUTS
+
+
 @dataclass
 class Walker:
     """A behaviour in its maze."""

@@ -8,6 +8,7 @@
 | `medium-expert` | half `medium`, half `expert`                                                                 |
 | `expert`        | draws of the policy at the end of the training budget                                        |
 | `full-replay`   | everything the behaviour saw within the budget                                               |
+| `planner`       | in a maze: walks of a planner and a controller (`data.collect.mazes`), a maze's recipe if none is named |
 
 A random policy's return counts as 0 % of the way and an expert's as 100 %: D4RL's reference returns where they are known, else the
 warm-up's mean return and `target`. What was done is written into the data set's history.
@@ -27,6 +28,7 @@ from odice import __version__
 from odice.data.build import from_episodes
 from odice.data.collect.behaviour import Stage, Trained, Training, train
 from odice.data.collect.lanes import Lanes
+from odice.data.collect.mazes import collect_maze, plans
 from odice.data.collect.replay import parts
 from odice.data.collect.rollout import at_random, given, roll_out, sampled
 from odice.data.episodes import Dataset, Episode, Meta, concatenate
@@ -37,7 +39,7 @@ from odice.run.policy import open_policy
 from odice.run.progress import Display
 from odice.run.provenance import versions
 
-Recipe = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"]
+Recipe = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"]
 BUDGET = 1_000_000
 STEPS = 100_000
 # what is rolled out -> the stream of its episodes' seeds; the training uses stream 0
@@ -64,6 +66,7 @@ def collect(
     policy: str | Path | Callable[[np.ndarray], Any] | None = None,
     behaviour: str | Path | None = None,
     training: Training | None = None,
+    noise: float | None = None,
     quiet: bool = False,
     allow_import: bool = False,
 ) -> Dataset:
@@ -78,7 +81,15 @@ def collect(
     policy: roll this out instead: a run or policy folder, or a function from observations to actions.
     behaviour: folder of the behaviour's training, shared by the recipes of an environment and a seed; by default
         runs/collect/ENV/seed-N. If it was interrupted there, it is continued.
+    noise: standard deviation of the noise on a planner's actions.
     """
+    if plans(env, recipe, policy):
+        dataset = _walk(env, STEPS if steps is None else steps, seed, policy, noise, quiet)
+        if out is not None:
+            dataset.save(out, format)
+        return dataset
+    if noise is not None:
+        raise OdiceError("noise belongs to the recipe planner; leave it out.")
     _check(recipe, policy, steps, seed, target, env)
     training = training or Training()
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
@@ -98,6 +109,12 @@ def collect(
     if out is not None:
         dataset.save(out, format)
     return dataset
+
+
+def _walk(env: Environment, steps: int, seed: int, policy: Any, noise: float | None, quiet: bool) -> Dataset:
+    with Display(steps, quiet=quiet) as display:
+        name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+        return collect_maze(name, steps, seed=seed, policy=policy, noise=noise, progress=display.tick)
 
 
 def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float | None, env: Environment) -> None:

@@ -3,12 +3,14 @@
 import json
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from odice.cli.main import main
 from odice.data.collect import mazes
-from odice.data.collect.mazes import Walker, collect_maze, push_ball
+from odice.data.collect.mazes import Walker, collect_maze, plans, push_ball
 from odice.data.doctor import inspect
 from odice.data.load import load
 from odice.envs.make import make
@@ -174,6 +176,43 @@ def test_the_file_knows_its_task(tmp_path):
             evaluator.check(*back.spec)
 
 
+@pytest.mark.parametrize(
+    ("env", "recipe", "policy", "planner"),
+    [
+        ("pointmaze-umaze", None, None, True),
+        ("antmaze-umaze", None, SimpleNamespace(obs_dim=27), True),  # a gait
+        ("antmaze-umaze", None, SimpleNamespace(obs_dim=29), False),  # a policy of the maze itself: rolled out
+        ("antmaze-umaze", "planner", still, True),
+        ("pointmaze-umaze", "random", None, False),
+        ("Hopper-v5", None, None, False),
+        ("Hopper-v5", "planner", None, True),  # and refused by it
+    ],
+)
+def test_when_the_planner_is_meant(env, recipe, policy, planner):
+    assert plans(env, recipe, policy) == planner
+
+
+@needs_mazes
+def test_by_the_command(tmp_path, capsys):
+    out = tmp_path / "maze.hdf5"
+    assert (
+        main(["data", "collect", "--env", "pointmaze-umaze", "--steps", "200", "--seed", "3", "--out", str(out)]) == 0
+    )
+    assert "waypoint planner and PD controller, action noise 0.5" in capsys.readouterr().out
+    assert load(out).fingerprint == collect_maze("pointmaze-umaze", 200, seed=3).fingerprint
+
+
+def test_the_command_refuses(tmp_path, capsys):
+    out = tmp_path / "maze.hdf5"
+    for given, says in (
+        (["--env", "antmaze-umaze"], "needs a gait"),
+        (["--env", "LQR", "--recipe", "random", "--noise", "1"], "noise"),
+    ):
+        assert main(["data", "collect", *given, "--out", str(out)]) == 2
+        assert says in capsys.readouterr().err
+        assert not out.exists()
+
+
 @needs_mazes
 def test_ant(monkeypatch):
     monkeypatch.setattr(mazes, "measure_yaw", lambda gait: 0.0)
@@ -194,8 +233,6 @@ def test_ant(monkeypatch):
 @pytest.mark.slow
 def test_cloning_the_planner_reaches_the_goal(tmp_path):
     """From collected file to evaluated policy by the command line, with no more flags than the file's name."""
-    from odice.cli.main import main
-
     collect_maze("pointmaze-umaze", 5000, seed=0).save(tmp_path / "maze.hdf5")
     settings = (
         "--algo bc --steps 1500 --eval-every 1500 --eval-episodes 8 --policy-hidden 64 64 --policy-lr 1e-3 --quiet"
