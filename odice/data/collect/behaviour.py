@@ -154,7 +154,7 @@ class _Loop:
         self._directory, self._lanes, self._evaluator, self._training = directory, lanes, evaluator, training
         self._seed, self._target, self._budget, self._display, self._stop = seed, target, budget, display, stop
         self._algo = sac(training.sac, lanes.spec)
-        self._learn = make_learn(self._algo, lanes.spec, training.sac.batch_size, training.chunk)
+        self._learn = make_learn(training.sac, lanes.spec, training.chunk)
         self._checkpoints = Checkpoints(directory.checkpoints, keep=2)
         self._stages: dict[str, Stage] = {}
         self._seconds = {"env": 0.0, "update": 0.0}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -122,16 +123,18 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
 Learn = Callable[..., tuple[State, Metrics]]
 
 
-def make_learn(algo: Algo, spec: Spec, batch_size: int, length: int) -> Learn:
+@cache
+def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
     """`learn(state, rows, filled, seed, first_step)`: `length` updates on batches from the first `filled` rows of a replay.
 
-    The state is donated: use the one that comes back. Metrics are averaged over the updates.
+    The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is kept.
     """
+    algo = sac(cfg, spec)
 
     def learn(state: State, rows: Float[Array, "capacity width"], filled, seed, first_step):
         _, loop_key = seed_keys(seed)
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
-        chosen = sample_batches(loop_key, steps, batch_size, filled)
+        chosen = sample_batches(loop_key, steps, cfg.batch_size, filled)
         state, metrics = run_updates(algo, loop_key, state, steps, to_batch(rows[chosen], spec))
         return state, jax.tree.map(jnp.mean, metrics)
 

@@ -105,7 +105,7 @@ def test_batches_come_from_the_filled_rows_alone():
     """Rows that were not written yet hold a reward that would be noticed."""
     cfg = dataclasses.replace(LINEAR, batch_size=32)
     algo = sac(cfg, SPEC)
-    learn = make_learn(algo, SPEC, cfg.batch_size, 4)
+    learn = make_learn(cfg, SPEC, 4)
     batch = make_batch()
     rows = pack(SPEC, batch.obs, batch.action, batch.reward, batch.next_obs, batch.terminated, batch.terminated)
     empty = np.full_like(rows, 1e6)
