@@ -1,0 +1,241 @@
+"""DemoDICE and SMODICE: whole updates against numpy, who learns when, and what the discriminator finds.
+
+The networks have no hidden layers. A linear network's slope is its weights, whatever the point, so the gradient penalties are
+numbers that do not depend on how points are mixed.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from odice.algos import make
+from odice.core.discriminator import between, classification_loss, log_odds, slopes
+from odice.errors import OdiceError
+from odice.types import Spec
+from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, linear, make_batch, same, slope
+
+LINEAR = {"discriminator_hidden": (), "value_hidden": (), "policy_hidden": ()}
+GAMMA = 0.9
+SETTINGS = {
+    "demo-dice": {"alpha": 0.5, "discriminator_penalty": 0.3, "value_penalty": 0.2, "discount": GAMMA, **LINEAR},
+    "smodice": {"discriminator_penalty": 0.3, "value_weight_decay": 0.0, "discount": GAMMA, "entropy": False, **LINEAR},
+}
+
+
+def union_batch(seed=0, discrete=False):
+    return make_batch(seed, initial=True, discrete=discrete)._replace(expert=make_batch(seed + 50, discrete=discrete))
+
+
+@functools.cache
+def compiled(name, spec, settings):
+    """Most of the time of these tests is spent on compiling: what was asked for before is given again."""
+    phases = {"discriminator_steps": 2} if name == "smodice" else {}
+    algo = make(name, spec, **(SETTINGS[name] | phases | dict(settings)))
+    return jax.jit(algo.update), jax.jit(lambda key: algo.init(key, spec))
+
+
+def begin(name, spec=SPEC, steps=3, **settings):
+    """An algorithm and a state a few updates old, at which everything has learnt."""
+    update, init = compiled(name, spec, tuple(settings.items()))
+    state = init(jax.random.key(1))
+    for i in range(steps):
+        state, _ = update(state, union_batch(10 + i, spec.discrete), jax.random.key(i))
+    return update, state
+
+
+# --- the pieces in numpy --------------------------------------------------------------------------------------------
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def numpy_discriminator_loss(theta, batch, actions):
+    look = lambda b: np.concatenate(arrays(b)[:2], -1) if actions else arrays(b)[0]
+    ours, theirs = heads(theta, look(batch.expert), 1), heads(theta, look(batch), 1)
+    cross = -np.mean(np.log(sigmoid(ours))) - np.mean(np.log(1 - sigmoid(theirs)))
+    return cross + 0.3 * (np.linalg.norm(theta[:-1]) - 1) ** 2
+
+
+def numpy_residual(theta, reward, batch):
+    s, _, _, s2, mask = arrays(batch)
+    return reward + GAMMA * mask * heads(theta, s2, 1)[0] - heads(theta, s, 1)[0]
+
+
+def squashed_log_prob(theta, batch):
+    s, a = arrays(batch)[:2]
+    mean, log_std = np.split(linear(theta, s, 4), 2, axis=-1)
+    log_std, u = np.clip(log_std, -5, 2), np.arctanh(a)
+    normal = -0.5 * ((u - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+    return (normal - np.log(1 - a**2)).sum(-1)
+
+
+CASES = {
+    # name: (beta, does the discriminator see actions, V's penalty, reward from the logit)
+    "demo-dice": (1.5, True, 0.2, lambda c: -np.log(1 / (sigmoid(c) + 1e-3) - 1 + 1e-3)),
+    "smodice": (1.0, False, 0.0, lambda c: c),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_an_update_of_value_and_policy_is_the_one_of_the_equations(name):
+    beta, actions, penalty, reward_of = CASES[name]
+    update, state = begin(name)
+    batch = union_batch(0)
+    new, metrics = update(state, batch, jax.random.key(9))
+    s, a = arrays(batch)[:2]
+    seen = np.concatenate([s, a], -1) if actions else s
+    reward = reward_of(heads(flatten(state.discriminator), seen, 1)[0])
+
+    def value_loss(theta):
+        x = numpy_residual(theta, reward, batch)
+        start = (1 - GAMMA) * heads(theta, np.asarray(batch.initial_obs, np.float64), 1).mean()
+        return start + beta * np.log(np.mean(np.exp(x / beta))) + penalty * np.sum(theta[:-1] ** 2)
+
+    theta = flatten(state.value)
+    close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
+    np.testing.assert_allclose(metrics["value_loss"], value_loss(theta), rtol=1e-4)
+
+    x = numpy_residual(theta, reward, batch)
+    weight = np.exp(x / beta) / np.mean(np.exp(x / beta))
+    own = flatten(state.policy)
+    gradient = slope(lambda theta: -np.mean(weight * squashed_log_prob(theta, batch)), own)
+    # The weight of the entropy, which does not learn here, is the optimiser's last number.
+    both = np.append(own, float(state.log_entropy))
+    close(
+        (new.policy, new.log_entropy),
+        adam(both, np.append(gradient, 0.0), state.policy_opt, 3e-4),
+        rtol=2e-3,
+        atol=2e-4,
+    )
+    np.testing.assert_allclose(metrics["weight_max"], weight.max(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_an_update_of_the_discriminator_is_the_one_of_the_equations(name):
+    actions = CASES[name][1]
+    update, state = begin(name, steps=1)
+    batch = union_batch(0)
+    new, _ = update(state, batch, jax.random.key(9))
+    theta = flatten(state.discriminator)
+    gradient = slope(lambda theta: numpy_discriminator_loss(theta, batch, actions), theta)
+    close(new.discriminator, adam(theta, gradient, state.discriminator_opt, 3e-4))
+
+
+def test_half_pearson_takes_the_weights_of_its_conjugate():
+    update, state = begin("smodice", divergence="half-pearson")
+    batch = union_batch(0)
+    new, metrics = update(state, batch, jax.random.key(9))
+    reward = heads(flatten(state.discriminator), arrays(batch)[0], 1)[0]
+
+    def value_loss(theta):
+        w = np.maximum(0, 1 + numpy_residual(theta, reward, batch))
+        return (1 - GAMMA) * heads(theta, np.asarray(batch.initial_obs, np.float64), 1).mean() + np.mean((w**2 - 1) / 2)
+
+    theta = flatten(state.value)
+    close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
+    np.testing.assert_allclose(
+        metrics["weight_max"], np.maximum(0, 1 + numpy_residual(theta, reward, batch)).max(), rtol=1e-4
+    )
+
+
+# --- who learns when ------------------------------------------------------------------------------------------------
+
+
+def test_smodice_learns_its_discriminator_first_and_then_keeps_it():
+    update, start = begin("smodice", steps=0)
+    first, _ = update(start, union_batch(0), jax.random.key(0))
+    for part in ("value", "policy", "value_opt", "policy_opt"):
+        same(getattr(first, part), getattr(start, part), rtol=0, atol=0)
+    assert np.any(flatten(first.discriminator) != flatten(start.discriminator))
+    second, _ = update(first, union_batch(1), jax.random.key(1))
+    third, _ = update(second, union_batch(2), jax.random.key(2))
+    same(third.discriminator, second.discriminator, rtol=0, atol=0)
+    assert np.any(flatten(third.value) != flatten(second.value))
+    assert np.any(flatten(third.policy) != flatten(second.policy))
+
+
+def test_rewards_and_terminal_observations_are_not_read():
+    update, state = begin("demo-dice")
+    batch = union_batch(0)
+    ended = batch.terminated[:, None]
+    other = batch._replace(reward=batch.reward + 7, next_obs=jnp.where(ended, 1e6, batch.next_obs))
+    same(update(state, other, jax.random.key(0))[0], update(state, batch, jax.random.key(0))[0], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_the_entropy_is_held():
+    """Its weight grows while the policy is surer than it should be, and shrinks while it is less sure."""
+    for target, way in ((50.0, 1), (-50.0, -1)):
+        update, state = begin("smodice", entropy=True, target_entropy=target, steps=2)
+        new, metrics = update(state, union_batch(0), jax.random.key(5))
+        assert abs(float(metrics["entropy"])) < 50
+        assert np.sign(float(new.log_entropy) - float(state.log_entropy)) == way
+
+
+def test_large_rewards_do_not_overflow():
+    update, state = begin("smodice")
+    sure = jax.tree.map(lambda leaf: 1e3 * leaf, state.discriminator)
+    new, metrics = update(state._replace(discriminator=sure), union_batch(0), jax.random.key(0))
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert np.isfinite(flatten(new.policy)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_choices_are_learnt_too(name):
+    update, state = begin(name, Spec(3, 2, discrete=True), **({"entropy": True} if name == "smodice" else {}))
+    new, metrics = update(state, union_batch(0, discrete=True), jax.random.key(0))
+    assert np.any(flatten(new.policy) != flatten(state.policy))
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("demo-dice", {"alpha": -0.1}, "alpha must be at least 0"),
+        ("demo-dice", {"smooth": 1.0}, "smooth must lie in"),
+        ("smodice", {"discriminator_steps": 0}, "discriminator_steps must be at least 1"),
+        ("smodice", {"discriminator_penalty": float("nan")}, "discriminator_penalty"),
+        ("smodice", {"divergence": "kl"}, "Valid: half-pearson, kl-dv"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(name, settings, message):
+    with pytest.raises(OdiceError, match=message):
+        make(name, SPEC, **settings)
+
+
+# --- the discriminator ----------------------------------------------------------------------------------------------
+
+
+def test_log_odds_by_hand():
+    logits = jnp.asarray([-50.0, 0.0, 50.0])
+    np.testing.assert_array_equal(log_odds(logits, 0.0), logits)
+    # p = 0: -log(1000 - 1 + 0.001); p = 1/2: -log(1/0.501 - 0.999); p = 1: -log(1/1.001 - 0.999)
+    np.testing.assert_allclose(log_odds(logits, 1e-3), [-6.906756, 0.002995, 13.816511], rtol=0.01)
+
+
+def test_classification_by_hand():
+    found = classification_loss(jnp.asarray([np.log(3.0)]), jnp.asarray([0.0, np.log(3.0)]))
+    assert float(found) == pytest.approx(np.log(4 / 3) + (np.log(2) + np.log(4)) / 2, rel=1e-5)
+    assert float(classification_loss(jnp.asarray([-1e4]), jnp.asarray([-1e4]))) == pytest.approx(1e4)
+
+
+def test_slopes_by_hand():
+    points = (jnp.asarray([[3.0, 0.0], [0.0, 0.0]]), jnp.asarray([[4.0], [0.5]]))
+    found = slopes(lambda s, a: 0.5 * (jnp.sum(s * s, -1) + jnp.sum(a * a, -1)), points)
+    np.testing.assert_allclose(found, [5.0, 0.5], rtol=1e-6)
+    flat = jax.grad(lambda scale: jnp.sum(slopes(lambda s: scale * jnp.sum(s, -1), (points[0],))))(0.0)
+    assert np.isfinite(float(flat))
+
+
+def test_points_between_lie_on_the_line_and_choices_are_one_of_the_two():
+    a, b = (jnp.zeros((500, 2)), jnp.zeros(500, jnp.int32)), (jnp.ones((500, 2)), jnp.ones(500, jnp.int32))
+    obs, choice = between(jax.random.key(0), a, b)
+    np.testing.assert_array_equal(obs[:, 0], obs[:, 1])
+    assert float(jnp.min(obs)) < 0.05
+    assert float(jnp.max(obs)) > 0.95
+    np.testing.assert_array_equal(choice, obs[:, 0] >= 0.5)
