@@ -235,9 +235,8 @@ class Dataset:
             value = getattr(self, item.name)
             if isinstance(value, np.ndarray):
                 digest.update(f"{item.name} {value.dtype.str} {value.shape}".encode())
-                for block in blocks(len(value), value[:1].nbytes):
-                    digest.update(np.ascontiguousarray(value[block]).data)
-                    release(value)
+                for _, part in walk(value):
+                    digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
     def save(self, path: str | Path, format: str | None = None) -> Path:
@@ -291,6 +290,13 @@ def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 21) -> Iterator[sl
     """Slices that cover `rows` in pieces of about 2 MB: how everything here walks through arrays larger than memory."""
     size = max(1, block_bytes // max(1, row_bytes))
     return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
+
+
+def walk(array: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """The blocks of an array one after the other; of a memory-mapped one only the last is in memory."""
+    for block in blocks(len(array), array[:1].nbytes):
+        yield block, array[block]
+        release(array)
 
 
 def release(array: np.ndarray) -> None:

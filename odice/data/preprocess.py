@@ -10,7 +10,7 @@ Rewards change in this order: exact replacements, then standardised or times 100
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -258,29 +258,32 @@ def moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[np.
 
     Walks in fixed blocks, so that data in memory and data on disk give the same bits.
     """
-    rows, width = rows_of(dataset, convention), dataset.observations.shape[1]
-
-    def total(function) -> np.ndarray:
-        result = np.zeros(width)
-        for block in blocks(rows.size, 8 * width):
-            steps, owner = rows.locate(np.arange(block.start, block.stop))
-            result += function(dataset.observations[steps + owner].astype(np.float64)).sum(axis=0)
-            release(dataset.observations)
-        return result
-
-    mean = total(lambda obs: obs) / rows.size
-    return mean, np.sqrt(total(lambda obs: np.square(obs - mean)) / rows.size)
+    return _moments(dataset.observations, rows_of(dataset, convention), lambda steps, owner: steps + owner)
 
 
 def reward_moments(dataset: Dataset, convention: Convention = "qlearning") -> tuple[float, float]:
     """Mean and (population) standard deviation of the rewards of the transitions, in double precision."""
-    rows = rows_of(dataset, convention)
-    rewards = dataset.rewards[rows.locate(np.arange(rows.size))[0]].astype(np.float64)
-    if not rewards.std() > 0:
+    mean, deviation = _moments(dataset.rewards, rows_of(dataset, convention), lambda steps, _: steps)
+    if not deviation > 1e-12 * abs(mean):  # the mean of equal numbers may be off in its last bit
         raise OdiceError(
-            f"{dataset.meta.source}: all rewards are {rewards[0]:g}, so they cannot be standardised; leave standardize_reward out."
+            f"{dataset.meta.source}: all rewards are {float(mean):g}, so they cannot be standardised; leave standardize_reward out."
         )
-    return float(rewards.mean()), float(rewards.std())
+    return float(mean), float(deviation)
+
+
+def _moments(array: np.ndarray, rows: Rows, place: Callable[[np.ndarray, np.ndarray], np.ndarray]):
+    """Mean and deviation of the values that belong to the rows; `place(step, episode)` says where they are."""
+
+    def total(function) -> np.ndarray:
+        result = np.zeros(array.shape[1:])
+        for block in blocks(rows.size, 2 * array[:1].nbytes):
+            found = array[place(*rows.locate(np.arange(block.start, block.stop)))]
+            result += function(found.astype(np.float64)).sum(axis=0)
+            release(array)
+        return result
+
+    mean = total(lambda values: values) / rows.size
+    return mean, np.sqrt(total(lambda values: np.square(values - mean)) / rows.size)
 
 
 def _f32(values: Any) -> np.ndarray:

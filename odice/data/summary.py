@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odice.data.checks.scan import Columns, Scan
-from odice.data.episodes import blocks
+from odice.data.episodes import walk
 from odice.data.scores import normalized_score
 
 BINS = 20
@@ -79,8 +79,7 @@ def _actions(scan: Scan) -> list[dict[str, Any]]:
     low, high = scan.bounds or (columns.low, columns.high)
     near = 1e-4 * (high - low)
     at = np.zeros(len(columns.names))
-    for block in blocks(len(columns.values), columns.values[:1].nbytes):
-        part = columns.values[block]
+    for _, part in walk(columns.values):
         at += ((part >= high - near) | (part <= low + near)).sum(axis=0)
     share = at / len(columns.values)
     return [
@@ -90,7 +89,7 @@ def _actions(scan: Scan) -> list[dict[str, Any]]:
 
 
 def _action_counts(scan: Scan) -> list[dict[str, Any]]:
-    counts = np.bincount(scan.dataset.actions, minlength=scan.dataset.spec.action_dim)
+    counts = scan.action_counts
     return [{"name": str(i), "share": float(c / counts.sum())} for i, c in enumerate(counts)]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from odice.data.checks import Finding
 from odice.data.checks.scan import Scan
-from odice.data.episodes import Dataset, blocks
+from odice.data.episodes import Dataset, blocks, release
 
 FIT = 30_000  # rows to fit on: the model has at most a few hundred columns
 MAX_WIDTH = 400  # beyond this (images, one-hot codes) a linear model per column says little and costs much
@@ -161,6 +161,8 @@ def _walk(data: Dataset) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, n
     for block in blocks(data.n_steps, 8 * data.observations.shape[1]):
         rows = _inner(data, np.arange(block.start, block.stop))
         yield rows, *take(data, rows)
+        release(data.observations)
+        release(data.actions)
 
 
 def _inner(data: Dataset, rows: np.ndarray) -> np.ndarray:

@@ -8,7 +8,9 @@ import numpy as np
 
 from odice.data.checks import Finding
 from odice.data.checks.scan import Scan
-from odice.data.episodes import Dataset, blocks
+from odice.data.episodes import Dataset, blocks, release, walk
+
+SAMPLE = 100_001
 
 
 def few_episodes(scan: Scan) -> Iterator[Finding]:
@@ -41,8 +43,12 @@ def timeouts_as_terminals(scan: Scan) -> Iterator[Finding]:
         return
     rest = np.ones(data.n_steps, bool)
     rest[data.ends] = False
-    others, last = data.rewards[rest], data.rewards[data.ends[pile]]
-    if last.min() > others.max() or last.max() < others.min():
+    least, most = np.float32(np.inf), np.float32(-np.inf)
+    for block, part in walk(data.rewards):
+        least = np.min(part, where=rest[block], initial=least)
+        most = np.max(part, where=rest[block], initial=most)
+    last = data.rewards[data.ends[pile]]
+    if last.min() > most or last.max() < least:
         return
     yield Finding(
         "timeouts-as-terminals",
@@ -176,24 +182,27 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
 
 
 def usual_reward(rewards: np.ndarray) -> float | None:
-    """The value that at least 80 % of the rewards have, if there is one; then it is also the median."""
-    middle = float(np.median(rewards))
-    return middle if np.mean(rewards == middle) >= 0.8 else None
+    """The value that at least 80 % of the rewards have, if there is one; then it is the median, also of a sample."""
+    rows = np.random.default_rng(0).integers(0, len(rewards), SAMPLE)
+    middle = float(np.median(rewards if len(rewards) <= SAMPLE else rewards[rows]))
+    share = sum(int((part == middle).sum()) for _, part in walk(rewards)) / len(rewards)
+    return middle if share >= 0.8 else None
 
 
 def _copies(data: Dataset) -> np.ndarray:
     """(copies, 2): pairs (first, copy) of identical episodes. A random projection finds candidates; bits decide."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=data.observations.shape[1]).astype(np.float32)
-    trace = np.empty(data.n_steps)
-    owner = np.repeat(np.arange(data.n_episodes), data.lengths)
+    marks = np.zeros(data.n_episodes)
     for block in blocks(data.n_steps, data.observations[:1].nbytes):
-        rows = np.arange(block.start, block.stop) + owner[block]
-        part = data.observations[rows]
-        trace[block] = (part if np.isfinite(part).all() else np.nan_to_num(part)) @ weights
-    inside = np.arange(data.n_steps) - np.repeat(data.starts, data.lengths)
-    trace *= 1 + 0.1 * np.sin(inside)  # the order of the steps counts
-    marks = np.add.reduceat(trace, data.starts)
+        steps = np.arange(block.start, block.stop)
+        owner = np.searchsorted(data.ends, steps)
+        part = data.observations[steps + owner]
+        trace = (part if np.isfinite(part).all() else np.nan_to_num(part)) @ weights
+        trace = trace * (1 + 0.1 * np.sin(steps - data.starts[owner]))  # the order of the steps counts
+        sums = np.bincount(owner - owner[0], trace)
+        marks[owner[0] : owner[0] + len(sums)] += sums
+        release(data.observations)
     order = np.lexsort((marks, data.lengths))
     a, b = order[:-1], order[1:]
     scale = np.abs(marks).max() + 1e-12

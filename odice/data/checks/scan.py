@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from odice.data.episodes import Dataset, blocks
+from odice.data.episodes import Dataset, release, walk
 
 # Enough for the 0.5 % quantiles that the checks use (250 rows beyond each), and for a regression on 100 columns.
 SAMPLE = 50_000
@@ -57,6 +57,12 @@ class Scan:
         low, high = (np.broadcast_to(b, (width,)) for b in pair)
         return low, high
 
+    @cached_property
+    def action_counts(self) -> np.ndarray:
+        """How often each discrete action occurs."""
+        n = self.dataset.spec.action_dim
+        return sum((np.bincount(part, minlength=n) for _, part in walk(self.dataset.actions)), np.zeros(n, np.int64))
+
     def step_place(self, row: int) -> dict[str, int]:
         """Where step `row` is, for people: episode and step inside it."""
         e = int(np.searchsorted(self.dataset.ends, row))
@@ -97,8 +103,7 @@ def _look(names: tuple[str, ...], values: np.ndarray, sample: int) -> Columns:
     shift = np.nan_to_num(
         np.asarray(values[0], np.float64), posinf=0, neginf=0
     )  # keeps the variance of far-off columns
-    for block in blocks(n, values[:1].nbytes):
-        part = values[block]
+    for block, part in walk(values):
         fine = np.isfinite(part)
         if fine.all():
             np.minimum(low, part.min(axis=0), out=low)
@@ -121,5 +126,6 @@ def _look(names: tuple[str, ...], values: np.ndarray, sample: int) -> Columns:
     low[empty] = high[empty] = 0.0
     rows = np.sort(np.random.default_rng(0).choice(n, min(n, sample), replace=False))
     some = np.asarray(values[rows], np.float64)
+    release(values)
     some = some[np.isfinite(some).all(axis=1)]
     return Columns(names, values, bad, first, low, high, mean + shift, std, some)

@@ -8,7 +8,7 @@ import numpy as np
 
 from odice.data.checks import Finding, Severity
 from odice.data.checks.scan import Columns, Scan
-from odice.data.episodes import blocks
+from odice.data.episodes import walk
 
 
 def not_finite(scan: Scan) -> Iterator[Finding]:
@@ -182,8 +182,7 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
     if not over.size:
         return
     count = 0
-    for block in blocks(len(columns.values), columns.values[:1].nbytes):
-        part = columns.values[block]
+    for _, part in walk(columns.values):
         count += int(((part > high + 1e-6) | (part < low - 1e-6)).any(axis=1).sum())
     i = int(over[np.argmax(excess[over])])
     yield Finding(
@@ -202,7 +201,7 @@ def action_kind(scan: Scan) -> Iterator[Finding]:
     data = scan.dataset
     if data.discrete:
         n = data.spec.action_dim
-        missing = np.flatnonzero(np.bincount(data.actions, minlength=n)[:n] == 0)
+        missing = np.flatnonzero(scan.action_counts[:n] == 0)
         if missing.size and data.n_steps >= 20 * n:
             hint = "; numbers seem to start at 1" if missing.tolist() == [0] else ""
             yield Finding(
@@ -229,17 +228,15 @@ def action_kind(scan: Scan) -> Iterator[Finding]:
 
 
 def _same(values: np.ndarray, i: int, j: int) -> bool:
-    return all(
-        np.array_equal(values[b, i], values[b, j], equal_nan=True) for b in blocks(len(values), values[:1].nbytes)
-    )
+    return all(np.array_equal(part[:, i], part[:, j], equal_nan=True) for _, part in walk(values))
 
 
 def _outliers(columns: Columns, i: int, middle: float, half: float) -> tuple[np.ndarray, np.ndarray]:
     """The values of a column beyond the widest gap in its tail, and their rows; none if there is no such gap."""
     tail: list[np.ndarray] = []
     at: list[np.ndarray] = []
-    for block in blocks(len(columns.values), columns.values[:1].nbytes):
-        part = np.asarray(columns.values[block, i], np.float64)
+    for block, rows in walk(columns.values):
+        part = np.asarray(rows[:, i], np.float64)
         hit = np.flatnonzero(np.isfinite(part) & (np.abs(part - middle) > half))
         tail.append(part[hit])
         at.append(hit + block.start)
