@@ -16,7 +16,7 @@ install: $(STAMP) ## create .venv and install odice with its development tools
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx,mazes]'
 	@touch $@
 
 demo: $(STAMP)   ## the paper's toy world: three gradient rules, one figure
