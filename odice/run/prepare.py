@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from odice.data.demonstrations import beside, demonstrations
 from odice.data.doctor import check
-from odice.data.episodes import Dataset
+from odice.data.episodes import Dataset, walk
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.stream import Streamed, stored
 from odice.data.transitions import Convention, rows_of, to_transitions
+from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.run.evaluate import Evaluator
 from odice.run.settings import Plan
@@ -66,8 +68,7 @@ def prepare(plan: Plan) -> Prepared:
             f"{dataset.meta.source}: the demonstrations have {source.size} transitions, fewer than one batch of "
             f"{plan.settings.batch_size}; name more episodes, or set --batch-size to {source.size} or less."
         )
-    env_id = options.env or dataset.meta.env_id
-    env_id = None if env_id == "none" else env_id
+    env_id = _env_id(plan, dataset)
     if env_id is None:
         notes.append("no environment is known for these data: training without evaluation (name one with --env)")
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
@@ -88,11 +89,34 @@ def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
     readers = {"schema": options.schema} if options.schema else {}
     on_disk = options.stream and isinstance(data, str | Path)
     open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
-    dataset = open_data(data, format=options.format, data_dir=options.data_dir, **readers)
+    dataset = _bounded(open_data(data, format=options.format, data_dir=options.data_dir, **readers), plan)
     report = check(dataset, allow=(*options.allow, *without))
     heard = [finding for finding in report.findings if finding.severity != "note" and finding.code not in without]
     facts = {"source": str(dataset.meta.source), "fingerprint": dataset.fingerprint}
     return dataset, facts, [f"{finding.severity}: {finding.message}" for finding in heard]
+
+
+def _env_id(plan: Plan, dataset: Dataset) -> str | None:
+    """The environment to evaluate in: the one that was asked for, else the one that the data name."""
+    env_id = plan.options.env or dataset.meta.env_id
+    return None if env_id == "none" else env_id
+
+
+def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
+    """The data set with the environment's action bounds, where it declares none itself and keeps within those."""
+    env_id, meta = _env_id(plan, dataset), dataset.meta
+    if env_id is None or dataset.discrete or meta.action_low is not None or meta.action_high is not None:
+        return dataset
+    env = make(env_id, allow_import=plan.options.env == env_id)
+    space = env.action_space
+    env.close()
+    low, high = (np.asarray(getattr(space, name, np.nan), np.float32) for name in ("low", "high"))
+    if low.shape != dataset.actions.shape[1:] or not np.isfinite([low, high]).all():
+        return dataset
+    if any(((part < low) | (part > high)).any() for _, part in walk(dataset.actions)):
+        return dataset  # then something is wrong, and the doctor says so
+    bounds = {"action_low": tuple(low.astype(float).tolist()), "action_high": tuple(high.astype(float).tolist())}
+    return replace(dataset, meta=replace(meta, **bounds))
 
 
 def _demonstrations(plan: Plan) -> Read:

@@ -147,7 +147,7 @@ def _local(name: str, download: bool) -> Path:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise OdiceError(
             f"{name}: not on this machine and cannot be downloaded ({reason}); local Minari ids: {have}. Downloads need a "
-            "network and `pip install 'minari[hf]'`."
+            "network and `pip install 'odice[minari-hf]'`."
         ) from error
     return folder
 
