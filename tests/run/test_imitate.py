@@ -73,7 +73,7 @@ def test_the_same_command_continues_and_another_episode_is_refused(cloned):
 
 def test_by_default_a_run_is_named_after_its_episodes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = imitate(None, episode=[1])
+    run = imitate(None, episode=1)
     assert str(run.path) == "runs/data-episode-1/bc/seed-0"
 
 
