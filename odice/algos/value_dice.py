@@ -39,6 +39,7 @@ from odice.algos import register
 from odice.core import qdice
 from odice.core.checks import continuous, require, validate
 from odice.core.critics import Critic
+from odice.core.discriminator import Points, between
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
@@ -93,7 +94,7 @@ def orthogonal_penalty(network: MLP) -> Float[Array, ""]:
     return sum((jnp.sum(jnp.square(p - jnp.diag(jnp.diag(p)))) for p in products), start=jnp.zeros(()))
 
 
-def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> tuple[Array, Array]:
+def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     """Where the gradient penalty is taken: between (s, a) and (s', a') of another row."""
     assert drawn.there.action is not None
     key_rows, key_share = jax.random.split(key)
@@ -102,7 +103,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> tuple[Array, Array]
     obs = jnp.where(ended, batch.obs, batch.next_obs)
     action = jnp.where(ended, batch.action, jax.lax.stop_gradient(drawn.there.action[0]))
     rows = jax.random.permutation(key_rows, obs.shape[0])
-    return qdice.between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
+    return between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
 
 
 @register("value-dice", ValueDICEConfig, imitates=True)
@@ -134,7 +135,7 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
         args = (state.critic, None, batch, drawn, cfg.diagnose)
         result, here, residual = qdice.critic_gradient(true, objective, *args)
         points = penalty_points(batch, drawn, key_penalty)
-        penalty, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, *points)
+        penalty, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
         gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, result.gradient, slope)
         critic, critic_opt = step(critic_optimiser, gradient, state.critic_opt, state.critic)
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Int
 from odice.core import qdice
 from odice.core.checks import positive, require, validate
 from odice.core.critics import Critic
+from odice.core.discriminator import between
 from odice.core.gradients import Rule
 from odice.core.networks import CategoricalPolicy, Init
 from odice.core.soft import soft_policy_loss
@@ -131,8 +132,8 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
             "reward_std": jnp.std(residual),
         }
         if cfg.gradient_penalty > 0 and drawn.here.action is not None:
-            points = qdice.between(keys[1], (batch.obs, batch.action), (batch.obs, drawn.here.action[0]))
-            loss, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, *points)
+            points = between(keys[1], (batch.obs, batch.action), (batch.obs, drawn.here.action[0]))
+            loss, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
             gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, gradient, slope)
             metrics["gradient_penalty"] = loss
         if cfg.diagnose and result.diagnostics is not None:

@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.core import vdice
 from odice.core.critics import Critic
+from odice.core.discriminator import Points, slopes
 from odice.core.divergences import Divergence, divergence
 from odice.core.gradients import LossPair, Rule, RuleGradient, rule_gradient
 from odice.core.soft import Draws, draw, q_at
@@ -170,23 +171,10 @@ def critic_gradient(
     return result, seen["here"], seen["residual"]
 
 
-def gradient_penalty(critic: Critic, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, ""]:
+def gradient_penalty(critic: Critic, points: Points) -> Float[Array, ""]:
     """E[(||grad_(s, a) Q|| - 1)^2]: keeps Q from bending sharply between the points it is given. Heads are averaged."""
-
-    def slopes(head: int):
-        out = lambda s, a: jnp.sum(critic(s, a)[head])
-        tiny = jnp.finfo(obs.dtype).eps  # the norm has no gradient at 0
-        return jnp.concatenate(jax.grad(out, argnums=(0, 1))(obs, action), axis=-1) + tiny
-
-    norms = jnp.stack([jnp.linalg.norm(slopes(head), axis=-1) for head in range(critic.size)])
+    norms = jnp.stack([slopes(lambda *at, i=head: critic(*at)[i], points) for head in range(critic.size)])
     return jnp.mean(jnp.square(norms - 1))
-
-
-def between(key: PRNGKeyArray, a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-    """A random point between two state-action pairs, row by row."""
-    share = jax.random.uniform(key, (a[0].shape[0], 1))
-    mix = lambda x, y: share * x + (1 - share) * y
-    return mix(a[0], b[0]), mix(a[1], b[1])
 
 
 def recovered_reward(critic, policy, batch: Batch, key: PRNGKeyArray, *, discount: float, temperature: float):

@@ -98,9 +98,10 @@ def moves(episodes):
     assert log.terminated.sum() == episodes
     made = np.zeros((len(CELLS), 4), bool)
     made[log.cell, log.action] = True
-    fields = (jnp.asarray(x) for x in (log.cell, log.next_cell, log.action.astype(np.int32)))
-    zero = jnp.zeros(keep.sum(), jnp.float32)
-    return Transitions(CELLS, *fields, zero, jnp.asarray(log.terminated)), log, made
+    cell, after, action, ended = map(
+        jnp.asarray, (log.cell, log.next_cell, log.action.astype(np.int32), log.terminated)
+    )
+    return Transitions(CELLS, cell, after, action, jnp.zeros(len(log.cell)), ended), log, made
 
 
 def arrives(act, horizon=200):

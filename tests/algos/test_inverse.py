@@ -131,6 +131,7 @@ def stepper(**settings):
     return jax.jit(make("iq-learn", SPEC, **(LINEAR | settings)).update)
 
 
+@pytest.mark.slow
 def test_options_change_the_update():
     _, state = warm("iq-learn", LINEAR, jit=True)
     batch = make_batch()

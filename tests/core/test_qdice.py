@@ -226,20 +226,12 @@ def test_gradient_penalty_of_a_linear_critic():
     batch, _, critic, _ = setting()
     norms = np.linalg.norm(np.asarray(critic.heads.weights[0])[..., 0], axis=1)
     np.testing.assert_allclose(
-        qdice.gradient_penalty(critic, batch.obs, batch.action), np.mean((norms - 1) ** 2), rtol=1e-5
+        qdice.gradient_penalty(critic, (batch.obs, batch.action)), np.mean((norms - 1) ** 2), rtol=1e-5
     )
     flat = jax.tree.map(jnp.zeros_like, critic)
-    loss, gradient = jax.value_and_grad(qdice.gradient_penalty)(flat, batch.obs, batch.action)
+    loss, gradient = jax.value_and_grad(qdice.gradient_penalty)(flat, (batch.obs, batch.action))
     np.testing.assert_allclose(loss, 1.0, rtol=1e-5)
     assert np.isfinite(flatten(gradient)).all()
-
-
-def test_points_between_lie_on_the_way():
-    a, b = (jnp.zeros((50, 3)), jnp.zeros((50, 2))), (jnp.ones((50, 3)), 2 * jnp.ones((50, 2)))
-    obs, action = qdice.between(jax.random.key(0), a, b)
-    assert 0 <= obs.min() < 0.2
-    assert 0.8 < obs.max() <= 1
-    np.testing.assert_allclose(action, 2 * obs[:, :2], rtol=1e-6)  # one share per row, for state and action alike
 
 
 def test_recovered_reward_by_hand():
