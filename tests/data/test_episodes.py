@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from odice.data.build import from_episodes, from_steps
-from odice.data.episodes import UnfinishedEpisodeWarning, concatenate
+from odice.data.episodes import UnfinishedEpisodeWarning, concatenate, pick, walk
 from odice.data.meta import Meta
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
@@ -257,3 +257,13 @@ def test_metadata_survive_json():
     assert Meta.from_dict(json.loads(json.dumps(meta.to_dict()))) == meta
     assert Meta().to_dict() == {"source": "memory"}
     assert Meta.from_dict({"source": "x", "from_the_future": 1}) == Meta("x")
+
+
+def test_scattered_rows_of_a_mapped_file_are_picked_in_pieces(tmp_path):
+    values = np.arange(3000, dtype=np.float32).reshape(1000, 3)
+    np.save(tmp_path / "a.npy", values)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    rows = np.array([0, 0, 5, 6, 300, 301, 999])
+    for piece in (1, 3, 100):
+        assert np.array_equal(pick(mapped, rows, piece), values[[0, 0, 5, 6, 300, 301, 999]])
+    assert np.array_equal(np.concatenate([part for _, part in walk(mapped)]), values)

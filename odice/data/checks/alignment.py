@@ -10,6 +10,7 @@ from odice.data.checks import Finding
 from odice.data.checks.dynamics import take
 from odice.data.checks.episodes import usual_reward
 from odice.data.checks.scan import Scan
+from odice.data.episodes import pick
 
 ROWS = 20_000
 MAX_WIDTH = 100  # the regression has about four columns for each of these
@@ -35,7 +36,7 @@ def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
         return
     order = rng.permutation(len(rows))
     inputs = _features(*take(data, rows))
-    left = {lag: _unexplained(inputs, data.rewards[rows + lag].astype(np.float64), order) for lag in (-1, 0, 1)}
+    left = {lag: _unexplained(inputs, pick(data.rewards, rows + lag).astype(np.float64), order) for lag in (-1, 0, 1)}
     best = min(left, key=lambda lag: left[lag])
     # Below a millionth both are rounding errors, and their ratio means nothing.
     if best == 0 or left[best] > 0.1 or left[best] > 0.5 * left[0] or left[0] < 1e-6:

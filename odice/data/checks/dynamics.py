@@ -14,7 +14,7 @@ import numpy as np
 
 from odice.data.checks import Finding
 from odice.data.checks.scan import Scan
-from odice.data.episodes import Dataset, blocks, release
+from odice.data.episodes import Dataset, blocks, pick, release
 
 FIT = 30_000  # rows to fit on: the model has at most a few hundred columns
 MAX_WIDTH = 400  # beyond this (images, one-hot codes) a linear model per column says little and costs much
@@ -81,7 +81,7 @@ def _suspects(data: Dataset, model: _Steps, count: int) -> np.ndarray:
     With the starts of five episodes or more known, a jump in half of the telling columns must land among them: resets
     do, impacts do not. Without, three quarters of at least three columns must jump twice as far.
     """
-    starts = data.observations[data.starts + np.arange(data.n_episodes)]
+    starts = pick(data.observations, data.starts + np.arange(data.n_episodes))
     low, high = starts.min(axis=0), starts.max(axis=0)
     margin = 0.05 * (high - low) + 0.02 * model.scale
     found = []
@@ -174,10 +174,10 @@ def _inner(data: Dataset, rows: np.ndarray) -> np.ndarray:
 def take(data: Dataset, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Observation, action (one-hot if discrete) and next observation of these steps."""
     at = rows + np.searchsorted(data.ends, rows)
-    actions = data.actions[rows]
+    actions = pick(data.actions, rows)
     if data.discrete:
         n = min(data.spec.action_dim, 64)
         features = (actions[:, None] == np.arange(1, n)).astype(np.float32)
     else:
         features = np.where(np.isfinite(actions), actions, np.float32(0))
-    return data.observations[at], features, data.observations[at + 1]
+    return pick(data.observations, at), features, pick(data.observations, at + 1)

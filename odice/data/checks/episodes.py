@@ -8,7 +8,7 @@ import numpy as np
 
 from odice.data.checks import Finding
 from odice.data.checks.scan import Scan
-from odice.data.episodes import Dataset, blocks, release, walk
+from odice.data.episodes import Dataset, blocks, pick, release, walk
 
 SAMPLE = 100_001
 
@@ -183,8 +183,8 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
 
 def usual_reward(rewards: np.ndarray) -> float | None:
     """The value that at least 80 % of the rewards have, if there is one; then it is the median, also of a sample."""
-    rows = np.random.default_rng(0).integers(0, len(rewards), SAMPLE)
-    middle = float(np.median(rewards if len(rewards) <= SAMPLE else rewards[rows]))
+    rows = np.sort(np.random.default_rng(0).integers(0, len(rewards), SAMPLE))
+    middle = float(np.median(rewards if len(rewards) <= SAMPLE else pick(rewards, rows)))
     share = sum(int((part == middle).sum()) for _, part in walk(rewards)) / len(rewards)
     return middle if share >= 0.8 else None
 

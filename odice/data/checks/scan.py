@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from odice.data.episodes import Dataset, release, walk
+from odice.data.episodes import Dataset, pick, walk
 
 # Enough for the 0.5 % quantiles that the checks use (250 rows beyond each), and for a regression on 100 columns.
 SAMPLE = 50_000
@@ -125,7 +125,6 @@ def _look(names: tuple[str, ...], values: np.ndarray, sample: int) -> Columns:
     empty = bad == n
     low[empty] = high[empty] = 0.0
     rows = np.sort(np.random.default_rng(0).choice(n, min(n, sample), replace=False))
-    some = np.asarray(values[rows], np.float64)
-    release(values)
+    some = pick(values, rows).astype(np.float64)
     some = some[np.isfinite(some).all(axis=1)]
     return Columns(names, values, bad, first, low, high, mean + shift, std, some)
