@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format lint types unit test-long bench clean
+.PHONY: help install demo toy test check format lint types unit test-long bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,8 +19,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx,mazes]'
 	@touch $@
 
-demo: $(STAMP)   ## the paper's toy world: three gradient rules, one figure
-	$(BIN)/odice toy --out demo
+demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, film in demo/
+	$(BIN)/odice demo --out demo
+
+toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in demo/toy/
+	$(BIN)/odice toy --out demo/toy
 
 test: $(STAMP)   ## everything CI runs: format, lint, types and all tests but the long ones
 	$(BIN)/ruff format --check .

@@ -9,12 +9,13 @@ from odice.errors import OdiceError, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
-    "data": "look a data set over and say what is wrong with it; convert it",
+    "data": "look a data set over and say what is wrong with it; convert it; collect one",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
     "imitate": "learn a policy from demonstrations, without rewards",
     "evaluate": "run episodes of a policy: score, spread, worst episode, noise, video",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
+    "demo": "learn to hop from the log that comes with odice: curve, policy, table, film",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
     "theory": "check the paper's four theorems numerically",
 }

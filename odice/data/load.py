@@ -1,8 +1,8 @@
 """`odice.load`: one door for every kind of source.
 
-What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a legacy D4RL
-name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a module that is imported only
-when it is needed.
+What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a data set that odice
+brings along, a legacy D4RL name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a module
+that is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ SUFFIXES = {
     ".tsv": "table",
     ".csv.gz": "table",
 }
+BUNDLED = "bundled/"
+"""Prefix of the data sets that come with odice, in the folder of that name."""
 MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
 
 
@@ -53,7 +55,8 @@ def load(source: Any, *, format: str | None = None, data_dir: str | Path | None 
 
     `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
     (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), a Minari id
-    (`mujoco/hopper/medium-v0`), a dict of arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
+    (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of arrays, a
+    list of episodes, a `minari.MinariDataset` or a `Dataset`.
     `format` says which reader to use where looking is not enough; `options` are the reader's own.
     """
     if isinstance(source, Dataset):
@@ -68,6 +71,8 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     if not isinstance(source, str | os.PathLike):
         return Found(_format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
+    if text.startswith(BUNDLED) and not path.exists():
+        return Found("table", [_find_bundled(text)])
     if format is None:
         format = _format_of(path) if path.exists() else _format_of_name(text)
     if format not in READERS:
@@ -144,6 +149,13 @@ def _format_of_name(text: str) -> str:
         f"{text}: there is no such file or folder, and it is neither a D4RL name (hopper-medium-v2) nor a Minari id "
         "(mujoco/hopper/medium-v0)."
     )
+
+
+def _find_bundled(name: str) -> Path:
+    known = {f"{BUNDLED}{file.stem}": file for file in (Path(__file__).parent / "bundled").glob("*.parquet")}
+    if name not in known:
+        raise unknown_name("bundled data set", name, known)
+    return known[name]
 
 
 def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:

@@ -1,0 +1,52 @@
+"""`odice demo`: train O-DICE on the data that come with odice; a curve, a policy, a table, a film."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Args:
+    """Learn to hop from the log that comes with odice: leaves a learning curve, a policy, an evaluation table and a film."""
+
+    out: Path = Path("demo")
+    """Folder for everything; made if it is not there. Run again, an interrupted demo continues."""
+    steps: int | None = None
+    """Gradient updates; by default what five minutes on two cores allow."""
+    seed: int = 0
+    """Seed of the networks and of the batches."""
+
+
+def run(args: Args) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from odice.errors import OdiceError
+    from odice.run.demo import STEPS, demo, lines
+    from odice.run.stop import Interrupted
+
+    console = Console(highlight=False)
+    try:
+        found = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
+    except Interrupted as error:
+        print(f"odice: {error}", file=sys.stderr)
+        return 128 + error.signal
+    table = Table(title=f"Returns in {found.found.env_id}", title_justify="left")
+    for head in ("", "episodes", "mean return", "best", "worst"):
+        table.add_column(head, justify="right" if head else "left")
+    for row in lines(found.data, found.found):
+        table.add_row(*row)
+    console.print(table)
+    film = f"there is none: {found.video}" if isinstance(found.video, OdiceError) else str(found.video)
+    policy = found.run.path / "policy" / "last"
+    for what, where in (("curve", found.curve), ("table", found.table), ("policy", policy), ("film", film)):
+        console.print(f"{what:<8}{where}", markup=False, soft_wrap=True)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    return run(tyro.cli(Args, prog="odice demo", args=argv))
