@@ -50,4 +50,4 @@ class DemoDICEConfig(UnionConfig):
 @register("demo-dice", DemoDICEConfig, imitates=True)
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
     """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
-    return union_algorithm(cfg, Frame("demo-dice", False, cfg.smooth, 1.0 + cfg.alpha, "kl-dv"), spec)
+    return union_algorithm(cfg, Frame(False, cfg.smooth, 1.0 + cfg.alpha, "kl-dv"), spec)

@@ -58,5 +58,5 @@ class SMODICEConfig(UnionConfig):
 @register("smodice", SMODICEConfig, imitates=True)
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
-    frame = Frame("smodice", cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)
+    frame = Frame(cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)
     return union_algorithm(cfg, frame, spec)

@@ -15,6 +15,7 @@ and pi stand still until it is done, and then it does.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -78,7 +79,6 @@ class UnionConfig:
 class Frame(NamedTuple):
     """In what the two differ."""
 
-    name: str
     state_only: bool
     """Whether the discriminator sees the state alone, or the action too."""
     smooth: float
@@ -87,7 +87,7 @@ class Frame(NamedTuple):
     divergence: Literal["kl-dv", "half-pearson"]
     discriminator_steps: int = 0
     """Updates in which the discriminator alone learns, and after which it does not; 0 lets all learn together."""
-    activation: object = jax.nn.relu
+    activation: Callable[[Array], Array] = jax.nn.relu
     """Of the discriminator."""
 
 
