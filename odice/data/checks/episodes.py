@@ -208,7 +208,10 @@ def _copies(data: Dataset) -> np.ndarray:
     scale = np.abs(marks).max() + 1e-12
     alike = (data.lengths[a] == data.lengths[b]) & (np.abs(marks[a] - marks[b]) <= 1e-5 * scale)
     pairs, first = [], {}
-    for i, j in zip(a[alike], b[alike], strict=True):
+    for number, (i, j) in enumerate(zip(a[alike], b[alike], strict=True)):
+        if number % 64 == 0:
+            for array in (data.observations, data.actions, data.rewards):
+                release(array)
         one, two = data[int(i)], data[int(j)]
         if all(np.array_equal(x, y) for x, y in zip(one[:3], two[:3], strict=True)):
             root = first.setdefault(int(i), int(i))
