@@ -86,8 +86,9 @@ def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subpro
 
 
 def _relay(lines: IO[str], prefix: str) -> None:
-    for line in lines:
-        print(f"{prefix}{line}", end="", flush=True)
+    with lines:
+        for line in lines:
+            print(f"{prefix}{line}", end="", flush=True)
 
 
 @contextmanager
