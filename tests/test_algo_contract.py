@@ -55,7 +55,13 @@ def earned(act) -> float:
 def tiny(name: str, **more) -> dict[str, typing.Any]:
     """Settings of an algorithm for a task of this size: small networks, large steps, a short horizon."""
     hints = typing.get_type_hints(entry(name).config)
-    found = {"batch_size": 64, "discount": 0.5, "discriminator_steps": 200, "state_only": False}
+    found = {
+        "batch_size": 64,
+        "discount": 0.5,
+        "discriminator_steps": 200,
+        "state_only": False,
+        "discriminator_penalty": 0.1,
+    }
     for field in hints:
         if field.endswith("hidden"):
             found[field] = (32,)
