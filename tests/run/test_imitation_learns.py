@@ -94,7 +94,7 @@ def score(name, out, **settings):
 
 
 def test_a_discriminator_finds_the_expert_that_cloning_drowns(tmp_path):
-    """Measured: cloning the union 10, DemoDICE 93, SMODICE 92."""
+    """Measured over 1000 to 3000 updates: cloning the union -14 to 10, DemoDICE 89 to 93, SMODICE 92."""
     others = {"discriminator_hidden": (64, 64), "value_hidden": (64, 64), "value_lr": 1e-3, "discriminator_lr": 1e-3}
     assert score("bc", tmp_path / "bc") < 50
     assert score("demo-dice", tmp_path / "demo", **others) > 75
