@@ -19,8 +19,19 @@ from odice.run.train import Run, train
 from odice.run.video import record
 
 DATA = "bundled/hopper-replay"
-# chosen by measurement on the bundled data (docs/collect.md)
-SETTINGS: dict[str, Any] = {"algo": "odice"}
+# chosen by measurement on the bundled data (docs/collect.md); small networks and fast rates, so that minutes are enough
+SETTINGS: dict[str, Any] = {
+    "algo": "odice",
+    "lam": 0.4,
+    "eta": 0.4,
+    "polyak": 0.02,
+    "value_lr": 1e-3,
+    "policy_lr": 1e-3,
+    "value_hidden": (128, 128),
+    "policy_hidden": (128, 128),
+    "reward": "return-range",
+    "normalise_obs": True,
+}
 STEPS = 20_000
 EPISODES = 20
 

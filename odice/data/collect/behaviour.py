@@ -297,9 +297,10 @@ class _Loop:
             return
         self._display.note(f"continuing {path} from step {step:,}")
         self.state = jax.device_put(found.arrays["state"])
-        self._stages = {name: Stage(*facts, found.arrays[name]) for name, facts in found.facts["stages"].items()}
+        kept = found.facts["stages"].items()
+        self._stages = {name: Stage(step, mean, found.arrays[name]) for name, (step, mean) in kept}
         replayed = np.array(found.arrays["rows"])
-        if step < self._budget:
+        if found.step < self._budget:
             lanes.resume(found.facts["lanes"], replayed)
         self._replay.restore(replayed)
 

@@ -72,7 +72,7 @@ class Lanes:
             raise OdiceError(f"{self.task.name} gave an observation or a reward that is not finite.")
         self._length += 1
         self.obs = after.copy()
-        for i in np.flatnonzero(flags.any(axis=0)):
+        for i in np.flatnonzero(flags.any(axis=0)).tolist():
             self._number[i] += 1
             self._length[i] = 0
             self.obs[i] = self._begin(i)
