@@ -38,11 +38,12 @@ def learning_curve(
         for name, level in levels.items():
             axes.axhline(level, color=FAINT, linewidth=1, linestyle=(0, (4, 2)), zorder=0)
             axes.annotate(
-                f"{name}: {level:,.0f}", (0, level), (4, 3), textcoords="offset points", color=INK, fontsize=8.5,
+                f"{name}: {level:,.0f}", (0, level), (4, -11), textcoords="offset points", color=INK, fontsize=8.5,
                 xycoords=axes.get_yaxis_transform(),
             )  # fmt: skip
         axes.set(xlabel=what, ylabel="return of an episode", title=title, xlim=(0, steps[-1] * 1.02))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="lower right", fontsize=9)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
