@@ -43,6 +43,7 @@ def record(
         every = max(1, round(speed / FRAMES_PER_SECOND))
         rollout = Rollout(env_id, int(episode_seeds(seed, 1)[0]), noise, start_noise)
         rollout.start(env)
+        _follow(env)
         batch, convert = lanes(env), converter(env.action_space, env_id)
         frames = [_frame(env, env_id)]
         while not rollout.over and len(frames) < max_frames:
@@ -61,6 +62,19 @@ def _choose_backend() -> None:
     """A machine without a display can still draw through EGL; MuJoCo would otherwise look for a window."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def _follow(env: Any) -> None:
+    """Look through the model's own camera that moves with the robot; newer Gymnasium versions let it walk out of the picture."""
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is None:
+        return
+    import mujoco
+
+    kind = mujoco.mjtObj.mjOBJ_CAMERA  # pyright: ignore[reportAttributeAccessIssue]
+    found = mujoco.mj_name2id(env.unwrapped.model, kind, "track")  # pyright: ignore[reportAttributeAccessIssue]
+    if found != -1:
+        renderer.camera_id = found
 
 
 def _frame(env: Any, name: str) -> np.ndarray:
