@@ -194,7 +194,8 @@ def _bars(histogram: dict[str, Any], width: int = 40):
 
 def main(argv: list[str]) -> int:
     commands: dict[str, Any] = {"inspect": Inspect, "convert": Convert}
-    if not argv or argv[0] not in commands:  # its flags know SAC's settings, and those jax: not for the others to wait for
+    # The flags of `collect` know SAC's settings, and those jax: not for the others to wait for.
+    if not argv or argv[0] not in commands:
         from odice.cli.collect import Collect
 
         commands["collect"] = Collect
