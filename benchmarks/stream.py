@@ -203,6 +203,8 @@ def main() -> int:
     if args.worker:
         work(args.worker, args.dir, args.length, args.batch)
         return 0
+    if args.dir.exists():
+        parser.error(f"{args.dir} exists: name a folder that may be made and deleted")
     args.dir.mkdir(parents=True)
     try:
         return 0 if compare(args) else 1

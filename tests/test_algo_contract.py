@@ -179,7 +179,7 @@ def test_exports_with_parity(name, trained, tmp_path):
     np.testing.assert_allclose(session.run(None, {"observation": obs})[0], policy(obs), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_once_and_seeds_share_a_vmap(name):
     seeds, firsts = jnp.asarray([3, 4]), (0, PIECE)

@@ -146,7 +146,7 @@ def test_theorem_4_needs_its_constant():
     assert flips == [True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_checks_pass_and_leave_float32_alone():
     with jax.enable_x64(False):
         results = checks(seed=5)

@@ -37,7 +37,7 @@ def test_everything_is_left_and_named_even_without_a_film(small_log, tmp_path, m
     assert main(["demo", "--out", str(out), "--steps", "20"]) == 0  # again: nothing to do but to show it
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_film_of_the_bundled_data(tmp_path, capsys):
     """Where Hopper cannot be drawn, the demo says so and still ends well."""
     assert main(["demo", "--out", str(tmp_path), "--steps", "20"]) == 0

@@ -94,7 +94,7 @@ def test_absorbing_states_stay_inside_the_run(tmp_path):
     assert run.policy(np.zeros(4)).shape == (2,)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["demo-dice", "smodice"])
 def test_demonstrations_beside_imperfect_data(name, tmp_path):
     nets = {"discriminator_hidden": (16,), "value_hidden": (16,), "policy_hidden": (16,), "batch_size": 16}

@@ -93,6 +93,7 @@ def score(name, out, **settings):
     return run.result["last"]["score"]
 
 
+@pytest.mark.long
 def test_a_discriminator_finds_the_expert_that_cloning_drowns(tmp_path):
     """Measured over 1000 to 3000 updates: cloning the union -14 to 10, DemoDICE 89 to 93, SMODICE 92."""
     others = {"discriminator_hidden": (64, 64), "value_hidden": (64, 64), "value_lr": 1e-3, "discriminator_lr": 1e-3}
