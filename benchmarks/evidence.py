@@ -38,7 +38,7 @@ RL = {
     "sdice": ("reference", NARROW),
     "odice": ("reference", NARROW),
     "vdice-true": ("reference", NARROW),
-    "optidice": ("reference", ["--batch-size", "256", "--warmup-steps", "16667"]),  # a sixth of the run, as published
+    "optidice": ("reference", ["--batch-size", "256"]),
     "fdvl": ("reference", ["--batch-size", "256"]),
     "cql": ("corl", []),
 }
@@ -61,8 +61,13 @@ def rl_cells(arguments) -> Iterator[Cell]:
         for algo in arguments.algorithms or RL:
             for name, (lam, eta) in RL_DATA.items():
                 preset, flags = RL[algo]
-                tuned = {"odice": ["--lam", lam, "--eta", eta], "sdice": ["--lam", lam], "vdice-true": ["--lam", lam]}
                 steps = arguments.steps or (30_000 if algo == "cql" else 100_000)
+                tuned = {
+                    "odice": ["--lam", lam, "--eta", eta],
+                    "sdice": ["--lam", lam],
+                    "vdice-true": ["--lam", lam],
+                    "optidice": ["--warmup-steps", str(steps // 6)],  # a sixth of the run, as published
+                }
                 folder = arguments.out / name / algo / f"seed-{seed}"
                 start = ["train", "--data", data_file(arguments, name), "--algo", algo, "--preset", preset]
                 command = [*start, *tuned.get(algo, []), *flags, *NORMALISED, *common(folder, seed, steps)]
