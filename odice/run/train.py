@@ -167,12 +167,15 @@ class Loop:
         try:
             while self.step < steps and self._alive():
                 self._advance(min(plan.piece_steps, steps - self.step))
-                at_end = self.step == steps
+                at_end, asked = (
+                    self.step == steps,
+                    self._stop.asked,
+                )  # asked once: a signal after this waits for the next
                 evaluate = self.step % (plan.options.eval_every or steps) == 0 or at_end
-                save = self._saved + plan.options.checkpoint_every <= self.step or at_end or self._stop.asked
+                save = self._saved + plan.options.checkpoint_every <= self.step or at_end or asked
                 if evaluate or save:
                     self._boundary(evaluate, save)
-                if self._stop.asked and not at_end:
+                if asked and not at_end:
                     raise self._interrupted()
             return self._finish()
         except OSError as error:

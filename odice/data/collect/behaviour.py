@@ -175,9 +175,10 @@ class _Loop:
                 self._update()
                 if self.step % training.eval_every == 0:
                     self._evaluate()
-            if self.step % training.checkpoint_every == 0 or self._stop.asked:
+            asked = self._stop.asked  # once: a signal that comes after this waits for the next turn, and is saved there
+            if self.step % training.checkpoint_every == 0 or asked:
                 self._save()
-            if self._stop.asked and self.step < self._budget:
+            if asked and self.step < self._budget:
                 raise Interrupted(
                     f"stopped at step {self.step:,}; the checkpoint is in {self._directory.path}. Run the same command "
                     "again to continue.",

@@ -17,7 +17,7 @@ from odice.errors import OdiceError
 from odice.run.checkpoint import Checkpoints, digest
 from odice.run.policy import Policy
 from odice.run.sinks import rows
-from odice.run.stop import Interrupted
+from odice.run.stop import Interrupted, Stop
 
 SMALL = Training(
     SACConfig(critic_hidden=(8,), policy_hidden=(8,), batch_size=8),
@@ -87,6 +87,21 @@ def test_a_training_that_was_stopped_ends_with_the_same_bytes(whole, tmp_path, m
     assert same_trained(small(tmp_path / "run", target=1e9), expected)
     assert content(tmp_path / "run") == content(folder)
     assert same_trained(small(tmp_path / "run", target=1e9), expected)
+
+
+@pytest.mark.parametrize("question", [1, 2])
+def test_what_was_stopped_is_saved_whenever_the_signal_comes(tmp_path, monkeypatch, question):
+    asked = iter(range(1, 1000))
+
+    def ask(stop):
+        stop.signal = signal.SIGINT if next(asked) > question else 0
+        return bool(stop.signal)
+
+    monkeypatch.setattr(Stop, "asked", property(ask))
+    with pytest.raises(Interrupted) as stopped:
+        small(tmp_path / "run", target=1e9)
+    (step,) = (p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
+    assert f"stopped at step {step};" in str(stopped.value)
 
 
 def test_a_training_in_two_budgets_is_the_same(whole, tmp_path):
