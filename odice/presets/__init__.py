@@ -96,23 +96,28 @@ def preset(name: str, algo: str, data: str | None = None, *, imitation: bool = F
 
 
 def _table(name: str, algo: str, imitation: bool) -> Table:
-    if imitation:
-        from odice.presets.imitation import PROTOCOL
-        from odice.presets.imitation import TABLES as BY_NAME
-
-        tables: dict[str, Table] = BY_NAME.get(name, {})
-    else:
-        tables = import_module(f"{__name__}.{name}").TABLES
+    tables = _tables(name, imitation)
     if algo in tables:
         return tables[algo]
     from odice.algos import entry
 
     entry(algo)  # a misspelt algorithm gets its own error
     if name == "imitation":
+        from odice.presets.imitation import PROTOCOL
+
         return Table({}, PROTOCOL)
     what = "settings to imitate with" if imitation else "settings"
-    known = f"it has them for: {', '.join(sorted(tables))}" if tables else "choose paper or reference, or none"
-    raise OdiceError(f"Preset {name!r} has no {what} for {algo!r}; {known}.")
+    others = [other for other in PRESETS if algo in _tables(other, imitation)]
+    advice = f"{algo} has {' and '.join(others)}, and its defaults" if others else "leave --preset out"
+    raise OdiceError(f"Preset {name!r} has no {what} for {algo!r}: {advice}.")
+
+
+def _tables(name: str, imitation: bool) -> dict[str, Table]:
+    if imitation:
+        from odice.presets.imitation import TABLES
+
+        return TABLES.get(name, {})
+    return import_module(f"{__name__}.{name}").TABLES
 
 
 def _fields(algo: str) -> set[str]:
