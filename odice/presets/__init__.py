@@ -46,6 +46,10 @@ class Protocol(NamedTuple):
     source: str = ""
 
 
+OWN = Protocol(normalise_obs=True, source="odice's own choice: cloning failed on raw observations (docs/results.md)")
+"""What holds where no preset is chosen."""
+
+
 class Preset(NamedTuple):
     name: str
     algo: str

@@ -30,7 +30,6 @@ SETTINGS: dict[str, Any] = {
     "value_hidden": (128, 128),
     "policy_hidden": (128, 128),
     "reward": "return-range",
-    "normalise_obs": True,
 }
 STEPS = 20_000
 EPISODES = 20

@@ -21,7 +21,7 @@ from odice.data.demonstrations import FinalObs
 from odice.data.preprocess import ANTMAZE_REWARDS, Preprocess
 from odice.data.transitions import Convention
 from odice.errors import OdiceError, unknown_name
-from odice.presets import PRESETS, Preset, Protocol, preset
+from odice.presets import OWN, PRESETS, Preset, preset
 
 # name of a reward map -> what it asks of `data.preprocess`
 REWARDS: dict[str, dict[str, Any]] = {
@@ -77,7 +77,7 @@ class RunOptions:
     reward: str | None = None
     """How rewards are changed before training: none, return-range, minus-1, zero-to-minus-3 ..."""
     normalise_obs: bool | None = None
-    """Train on (s - mean) / std of the data; the policy then does the same when it acts."""
+    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says otherwise."""
     clip_actions: float | None = None
     """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
     convention: Convention = "qlearning"
@@ -152,7 +152,7 @@ class Plan(NamedTuple):
     @property
     def row_steps(self) -> int:
         """Updates per row of metrics: evaluations fall on rows."""
-        return _divisor(self.options.eval_every or Protocol().eval_every, ROW_STEPS)
+        return _divisor(self.options.eval_every or OWN.eval_every, ROW_STEPS)
 
     @property
     def piece_steps(self) -> int:
@@ -201,7 +201,7 @@ def draft(data: Any, **given: Any) -> Plan:
         _check_imitates(algorithm)
     if name or imitation:
         chosen = preset(name or "imitation", algorithm.name, row_name(data), imitation=imitation)
-    protocol = chosen.protocol if chosen else Protocol()
+    protocol = chosen.protocol if chosen else OWN
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
     settings = {**(chosen.values() if chosen else {}), **{k: v for k, v in merged.items() if k in setting_types}}
