@@ -20,7 +20,6 @@ from odice.run.checkpoint import Checkpoints
 from odice.run.loop import initial_state, make_chunk
 from odice.run.train import Loop
 from odice.types import Spec
-from tests.run.conftest import compiled_once  # noqa: F401
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50

@@ -8,7 +8,6 @@ import pytest
 from odice.cli.imitate import ABOUT
 from odice.cli.main import main
 from odice.cli.train import plan_of
-from tests.run.conftest import compiled_once  # noqa: F401
 from tests.run.line import line_log
 
 TINY = ["--policy-hidden", "8", "--batch-size", "8", "--steps", "4", "--allow", "all"]

@@ -16,7 +16,6 @@ from odice.cli.train import plan_of
 from odice.run.lane import Diverged
 from odice.run.settings import resolve
 from odice.run.stop import Interrupted
-from tests.run.conftest import compiled_once  # noqa: F401
 from tests.run.line import line_log
 
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]
