@@ -50,8 +50,10 @@ def matmul_operations(jaxpr) -> int:
             (contract, _), _ = equation.params["dimension_numbers"]
             depth = np.prod([equation.invars[0].aval.shape[axis] for axis in contract])
             total += 2 * int(np.prod(equation.outvars[0].aval.shape)) * int(depth)
-        times = equation.params.get("length", 1)  # of a scan
-        total += times * sum(map(matmul_operations, jaxprs_in_params(equation.params)))
+        inner = [matmul_operations(program) for program in jaxprs_in_params(equation.params)]
+        if equation.primitive.name == "cond":  # TD3+BC's policy moves in every second update: the mean of both branches
+            inner = [sum(inner) // len(inner)]
+        total += equation.params.get("length", 1) * sum(inner)  # length: of a scan
     return total
 
 
