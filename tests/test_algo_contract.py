@@ -24,6 +24,7 @@ from odice.types import Spec
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
 RUN: dict[str, typing.Any] = {"steps": 1000, "eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
+RUN |= {"normalise_obs": False}  # so that a state's action can be compared with the policy's
 
 
 def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndarray]:
@@ -78,8 +79,7 @@ def train(name: str, out):
     asked = RUN | tiny(name) | {"algo": name, "out": out}
     if not build(name).expert:
         return odice.train(pushes(), **asked)
-    plain = {"normalise_obs": False, "absorbing": False}
-    return odice.imitate(pushes(200, seed=1, good=1.0), imperfect=pushes(), **plain, **asked)
+    return odice.imitate(pushes(200, seed=1, good=1.0), imperfect=pushes(), absorbing=False, **asked)
 
 
 @pytest.fixture(scope="module")
