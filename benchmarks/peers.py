@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 
 OBS, ACTIONS, ROWS, BATCH, WIDTHS = 17, 6, 100_000, 256, (256, 256)
-# (settings here, name and settings there): two hidden layers of 256, two critics, CQL with ten actions of each kind and a multiplier
+# (settings here, name there; there all is as it comes): two hidden layers of 256, two critics, CQL with ten actions of each kind and a multiplier
 PAIRS = {
-    "bc": ({"policy": "deterministic"}, "BC", {}),
-    "iql": ({}, "IQL", {}),
-    "td3-bc": ({}, "TD3PlusBC", {}),
-    "cql": ({"critic_hidden": WIDTHS, "policy_hidden": WIDTHS, "n_actions": 10, "lagrange_gap": 10.0}, "CQL", {}),
+    "bc": ({"policy": "deterministic"}, "BC"),
+    "iql": ({}, "IQL"),
+    "td3-bc": ({}, "TD3PlusBC"),
+    "cql": ({"critic_hidden": WIDTHS, "policy_hidden": WIDTHS, "n_actions": 10, "lagrange_gap": 10.0}, "CQL"),
 }
 
 
@@ -44,7 +44,7 @@ def odice_updates(name: str) -> Callable[[int], None]:
 
     obs, actions, reward, cut = numbers()
     log = {"observations": obs, "actions": actions, "rewards": reward, "terminals": cut & False, "timeouts": cut}
-    settings, _, _ = PAIRS[name]
+    settings, _ = PAIRS[name]
     algo = odice.make(name, Spec(obs_dim=OBS, action_dim=ACTIONS), **settings)
     data = jax.device_put(to_transitions(odice.load(log)))
     state = initial_state(algo, Spec(obs_dim=OBS, action_dim=ACTIONS), 0)
@@ -66,8 +66,8 @@ def d3rlpy_updates(name: str) -> Callable[[int], None]:
     torch.set_num_threads(1)
     obs, actions, reward, cut = numbers()
     data = d3rlpy.dataset.MDPDataset(obs, actions, reward[:, None], 0.0 * cut, timeouts=1.0 * cut)
-    _, peer, settings = PAIRS[name]
-    algo = getattr(d3rlpy.algos, f"{peer}Config")(batch_size=BATCH, **settings).create(device="cpu:0")
+    _, peer = PAIRS[name]
+    algo = getattr(d3rlpy.algos, f"{peer}Config")(batch_size=BATCH).create(device="cpu:0")
     algo.build_with_dataset(data)
 
     def update(count: int) -> None:
