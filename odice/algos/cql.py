@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, Int
 from odice.algos import register
 from odice.core.checks import positive, require, validate
 from odice.core.critics import Critic, Joined, least
-from odice.core.networks import CategoricalPolicy, Init
+from odice.core.networks import CategoricalPolicy, Init, orthogonal
 from odice.core.soft import draw, q_at, soft_policy_loss, soft_value
 from odice.core.squashed import SquashedPolicy
 from odice.core.targets import adam, begin, polyak, step
@@ -161,7 +161,7 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
     else:
         spread = {"affine": (1.0, -1.0), "log_std_min": CORL_LOG_STD_MIN}
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, last=xavier, **spread)
-    options = {"init": cfg.init, "last": jax.nn.initializers.orthogonal(1e-2)}
+    options = {"init": cfg.init, "last": orthogonal(1e-2)}
     if cfg.second_critic_hidden is None:
         return policy, Critic(key_first, spec, cfg.critic_hidden, **options)
     shapes = zip((key_first, key_second), (cfg.critic_hidden, cfg.second_critic_hidden), strict=True)

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.types import Spec
@@ -25,8 +26,7 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
     if init in _GAINS:
-        weight = jax.nn.initializers.orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32)
-        return weight, jnp.zeros(fan_out)
+        return orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
     if init == "glorot":
         return jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
     bound = 1 / math.sqrt(fan_in)
@@ -35,6 +35,16 @@ def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[A
         jax.random.uniform(key_w, (fan_in, fan_out), minval=-bound, maxval=bound),
         jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
     )
+
+
+def orthogonal(gain: float) -> Callable[..., Array]:
+    """An initialiser: `gain` times a random orthogonal matrix.
+
+    Under `vmap` the matrices come one by one. LAPACK's QR of a batch waits, inside XLA's thread pool, for that same pool: two of
+    them at once (twin critics) stop a process for ever where the pool has two threads (jaxlib 0.10, CPU).
+    """
+    draw = jax.nn.initializers.orthogonal(gain)
+    return lambda key, shape, dtype=jnp.float32: sequential_vmap(lambda key: draw(key, shape, dtype))(key)
 
 
 def symmetric(bound: float) -> Callable[..., Array]:

@@ -1,5 +1,7 @@
 """Networks, heads and targets against numpy."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, residual_weight, weighted_cloning
-from odice.core.networks import MLP, CategoricalPolicy, Ensemble, GaussianPolicy, policy_network
+from odice.core.networks import MLP, CategoricalPolicy, Ensemble, GaussianPolicy, orthogonal, policy_network
 from odice.core.targets import adam, polyak, step
 from odice.types import Spec
 
@@ -50,6 +52,20 @@ def test_orthogonal_init_has_gain_sqrt2_and_zero_bias():
     w = np.asarray(net.weights[0])
     np.testing.assert_allclose(w.T @ w, 2 * np.eye(16), atol=1e-4)
     assert not np.any(net.biases[1])
+
+
+def test_orthogonal_matrices_are_factorised_one_by_one():
+    """QR of a batch can stop a process for ever (see `orthogonal`); what comes out is what each key gives alone."""
+    keys = jax.random.split(KEY, 3)
+
+    def factorised(initialiser) -> list[str]:
+        program = str(jax.make_jaxpr(jax.vmap(lambda key: initialiser(key, (5, 4))))(keys))
+        return re.findall(r"f32\[([\d,]+)\] \S+ = qr\[", program)
+
+    assert factorised(jax.nn.initializers.orthogonal()) == ["3,5,4"]
+    assert factorised(orthogonal(2.0)) == ["5,4"]
+    draw = lambda key: orthogonal(2.0)(key, (5, 4))
+    np.testing.assert_array_equal(jax.vmap(draw)(keys), jnp.stack([draw(key) for key in keys]))
 
 
 def test_ensemble_heads_are_independent_and_keep_their_axis():
