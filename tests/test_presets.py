@@ -10,6 +10,7 @@ import odice
 from odice.algos import algorithms
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
+from odice.presets.paper import LAMBDA_ETA
 from odice.run.settings import REWARDS
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
@@ -48,6 +49,19 @@ def test_against_the_transcribed_table():
         assert code.values()["policy_weight_decay"] == float(row["policy_weight_decay_code"])
         assert code.protocol.eval_every == int(row["eval_period_code"])
         assert code.protocol.eval_episodes == int(row["eval_episodes_code"])
+
+
+def test_the_official_codes_of_iql_and_td3_bc_do_what_their_papers_say():
+    for algo in ("iql", "td3-bc"):
+        for data in DATA:
+            paper, code = (odice.preset(name, algo, data) for name in ("paper", "reference"))
+            assert paper.values() == {key: code.values()[key] for key in paper.values()}
+            assert paper.protocol.reward == code.protocol.reward
+    assert odice.preset("paper", "iql", "antmaze-umaze-v2").values()["beta"] == 10.0
+
+
+def test_the_data_sets_are_those_of_the_table():
+    assert set(DATA) == set(LAMBDA_ETA)
 
 
 EVERY = [(name, algo) for name in sorted(PRESETS) for algo in sorted(import_module(f"odice.presets.{name}").TABLES)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from odice.errors import OdiceError, unknown_name
 
 PRESETS = {
-    "paper": "what the text of the paper says",
+    "paper": "what the text of the algorithm's own paper says",
     "reference": "what the authors' released code does",
     "corl": "what CORL's single-file implementation does",
 }

@@ -1,11 +1,13 @@
 """The `reference` settings of the algorithms the paper compares with: what each one's official code does."""
 
 from odice.presets import Protocol, Row, Setting, Table
-from odice.presets.paper import LAMBDA_ETA
 
-DATA = tuple(LAMBDA_ETA)
-ANTMAZE = tuple(name for name in DATA if name.startswith("antmaze"))
-MUJOCO = tuple(name for name in DATA if name not in ANTMAZE)
+_ROBOTS, _KINDS = ("halfcheetah", "hopper", "walker2d"), ("medium", "medium-replay", "medium-expert")
+_MAZES = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+MUJOCO = tuple(f"{robot}-{kind}-v2" for kind in _KINDS for robot in _ROBOTS)
+ANTMAZE = tuple(f"antmaze-{maze}-v2" for maze in _MAZES)
+DATA = MUJOCO + ANTMAZE
+"""The data sets of the paper's Table 1."""
 
 
 def settings(source: str, **values) -> dict[str, Setting]:
@@ -85,7 +87,7 @@ def _fdvl() -> Table:
 
 
 def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
-    """The official code's settings, which are CORL's too."""
+    """The paper's settings, which are the official code's and CORL's too."""
     general = settings(
         source,
         alpha=2.5,
