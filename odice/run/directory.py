@@ -78,12 +78,19 @@ class RunDirectory:
     # --- what the run is -----------------------------------------------------------------------------------------------
 
     def claim(self, identity: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-        """Write `config.json`, or check that the one there is of the same configuration. True if the run is not new."""
+        """Write `config.json`, or check that the one there is of the same configuration. True if the run is not new.
+
+        More steps than there are the same run, made longer.
+        """
         self._sweep()
         identity = json.loads(json.dumps(identity))
         if (self.path / "config.json").exists():
-            found = self.read("config.json").get("config", {})
-            if changes := differences(found, identity):
+            before = self.read("config.json")
+            found = before.get("config", {})
+            if _longer(found, identity):
+                (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
+                self.write("config.json", {**before, "config": identity})
+            elif changes := differences(found, identity):
                 raise OdiceError(
                     f"{self.path} holds a run of another configuration ({'; '.join(changes[:6])}); use the same "
                     "settings to continue it, or choose another folder with --out."
@@ -117,6 +124,12 @@ class RunDirectory:
         """Undo what a killed process left half-written."""
         for name in ("config.json", "metrics.jsonl", "evaluations.jsonl", "result.json", "policy/last", "policy/best"):
             recover(self.path / name)
+
+
+def _longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two configurations differ in nothing but that the new one has more steps."""
+    steps = old.get("steps")
+    return isinstance(steps, int) and new.get("steps", 0) > steps and not differences(old, {**new, "steps": steps})
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

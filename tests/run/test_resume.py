@@ -69,6 +69,15 @@ def test_killed_at_five_moments(tmp_path, whole):
     assert content(train(tmp_path / "run", resume=True)) == whole
 
 
+def test_a_finished_run_made_longer_is_the_long_run(tmp_path, whole):
+    train(tmp_path / "run", steps=120)
+    assert content(train(tmp_path / "run")) == whole
+    with pytest.raises(OdiceError, match="steps: 200 there, 120 now"):
+        train(tmp_path / "run", steps=120)
+    with pytest.raises(OdiceError, match="eval_every: 40 there, 50 now; steps: 200 there, 300 now"):
+        train(tmp_path / "run", steps=300, eval_every=50)
+
+
 def test_asked_to_stop_at_random_moments(tmp_path, whole):
     """A signal saves on the spot, also in the middle of a row: no update is lost or repeated."""
     for pieces in (1, 3, 0, 1):
