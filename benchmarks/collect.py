@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from odice.data.collect.lanes import Lanes
-from odice.data.collect.replay import Replay
-from odice.data.collect.sac import SACConfig, explore, make_learn, sac
+from odice.algos.sac import SACConfig, sac
+from odice.collection.learner import explore, make_learn
+from odice.collection.replay import Replay
+from odice.collection.vector_env import Lanes
 
 CHUNK = 50
 

@@ -25,9 +25,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from odice.envs.make import make
-from odice.run.evaluate import LANES, Evaluator
-from odice.run.policy import Policy
-from odice.run.policy_file import Layout
+from odice.evaluation.evaluate import LANES, Evaluator
+from odice.policy.file import Layout
+from odice.policy.policy import Policy
 
 
 def still_policy(env: gymnasium.Env, hidden: int) -> Policy:

@@ -58,7 +58,7 @@ def processor_seconds() -> float:
 def in_ram(data):
     """The data set as a reader would have made it: in memory, in arrays that the device can use in place."""
     from odice.data.build import in_memory
-    from odice.data.episodes import blocks, release
+    from odice.data.dataset import blocks, release
 
     copies = {}
     for name in ("observations", "actions", "rewards"):
@@ -78,7 +78,7 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     import jax
 
     from odice.algos import make
-    from odice.data.stream import Streamed, read
+    from odice.data.store.store import Streamed, read
     from odice.data.transitions import to_transitions
     from odice.run.loop import initial_state, make_chunk
     from odice.run.stream import StreamedChunk
@@ -153,7 +153,7 @@ class Worker:
 
 
 def compare(args: argparse.Namespace) -> bool:
-    from odice.data.stream import write_store
+    from odice.data.store.store import write_store
 
     start = time.perf_counter()
     shards = max(1, round(args.gb * 1e9 / ROW_BYTES / SHARD))

@@ -15,9 +15,9 @@ import argparse
 import json
 from pathlib import Path
 
-from odice.analysis import toy
 from odice.cli.toy import summarise
-from odice.envs.gridworld import GridWorld
+from odice.studies import toy
+from odice.studies.gridworld import GridWorld
 
 # The paper searches eta in 0.2 ... 1.0; 3 and 10 are here to see where its effect on the cells outside the data begins.
 GRID = {

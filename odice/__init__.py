@@ -13,11 +13,11 @@ _PUBLIC = {
     "make": "odice.algos",
     "preset": "odice.presets",
     "load": "odice.data.load",
-    "collect": "odice.data.collect.recipes",
+    "collect": "odice.collection.recipes",
     "train": "odice.run.train",
     "imitate": "odice.run.imitate",
-    "Policy": "odice.run.policy",
-    "evaluate": "odice.run.evaluate",
+    "Policy": "odice.policy.policy",
+    "evaluate": "odice.evaluation.evaluate",
     "OdiceError": "odice.errors",
 }
 

@@ -4,12 +4,52 @@ Whatever is wrong with a user's input is raised as `OdiceError` with one sentenc
 what to do. The command line prints that sentence and exits with code 2; everything else is a bug and keeps its traceback.
 """
 
-from collections.abc import Iterable
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
 class OdiceError(Exception):
     """Bad input, said in one sentence."""
+
+    exit_code = 2
+
+
+class Diverged(OdiceError):
+    """The numbers of a run are no longer those of a learning algorithm."""
+
+    exit_code = 3
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop; its checkpoint is written."""
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.signal = signal
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """Do the work of a command, and say in one sentence how it ended if it did not end well. Warnings become lines."""
+    warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr, flush=True)
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code or 0
+    except OdiceError as error:
+        print(f"odice: {error}", file=sys.stderr)
+        return error.exit_code
+    except Interrupted as error:
+        print(f"odice: {error}", file=sys.stderr)
+        return 128 + error.signal
+    except KeyboardInterrupt:
+        print("odice: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `odice ... | head` has seen enough; what is left in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> OdiceError:

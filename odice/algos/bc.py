@@ -28,9 +28,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos import register
-from odice.core.checks import require, validate
+from odice.algos.validation import require, validate
 from odice.core.networks import Init, Policy, TanhPolicy, policy_network
-from odice.core.targets import adam, begin, step
+from odice.core.optim import adam, begin, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 

@@ -36,12 +36,12 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos import register
-from odice.core.checks import positive, require, validate
+from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic, Joined, least
 from odice.core.networks import CategoricalPolicy, Init, orthogonal
+from odice.core.optim import adam, begin, polyak, step
 from odice.core.soft import draw, q_at, soft_policy_loss, soft_value
 from odice.core.squashed import SquashedPolicy
-from odice.core.targets import adam, begin, polyak, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 CORL_LOG_STD_MIN = -20.0

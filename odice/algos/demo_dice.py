@@ -6,7 +6,7 @@ demonstrations and imperfect data. With r = log d_expert / d_U from a discrimina
     V    minimises  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
     pi   maximises  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
 
-What both are made of is in `core.union`. The log mean exp is computed with its maximum subtracted. Adding a constant to V changes
+What both are made of is in `algos.mixed`. The log mean exp is computed with its maximum subtracted. Adding a constant to V changes
 nothing unless some rows are terminated: then V drifts upwards without end, and terminal rows lose all their weight. So `odice imitate`
 gives this algorithm absorbing states.
 
@@ -23,8 +23,8 @@ import math
 from dataclasses import dataclass
 
 from odice.algos import register
-from odice.core.checks import require
-from odice.core.union import Frame, UnionConfig, union_algorithm
+from odice.algos.mixed import Frame, UnionConfig, union_algorithm
+from odice.algos.validation import require
 from odice.types import Algo, Spec
 
 

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from odice.algos import register
-from odice.core.checks import positive, require
+from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.validation import positive, require
 from odice.core.critics import huber
 from odice.core.divergences import divergence
 from odice.core.extraction import advantage_weight
-from odice.core.implicit import ImplicitConfig, Losses, implicit
 from odice.errors import unknown_name
 from odice.types import Algo, Spec
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from odice.algos import register
+from odice.algos.inverse_q import InverseConfig, inverse
 from odice.core.gradients import semi, true
-from odice.core.inverse import InverseConfig, inverse
 from odice.core.qdice import Objective, reward_divergence
 from odice.types import Algo, Spec
 

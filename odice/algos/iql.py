@@ -7,7 +7,7 @@
 The loss of V is an expectile regression: tau = 1/2 gives the mean of Q over the logged actions, tau -> 1 their maximum. So V
 looks for the best action the data support without ever asking Q about another one.
 
-One update, in this order (`core.implicit`): V; the policy and Q with the *new* V; the target of Q.
+One update, in this order (`algos.implicit_q`): V; the policy and Q with the *new* V; the target of Q.
 
 Differs from the official code (ikostrikov/implicit_q_learning): no dropout in the policy, which it uses on Adroit and Kitchen
 only. CORL's variant is the preset `corl`: torch's initialisation, the V of *before* its step for policy and Q
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from odice.algos import register
-from odice.core.checks import require
+from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.validation import require
 from odice.core.critics import expectile
 from odice.core.extraction import advantage_weight
-from odice.core.implicit import ImplicitConfig, Losses, implicit
 from odice.types import Algo, Spec
 
 

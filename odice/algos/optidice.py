@@ -39,13 +39,13 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos import register
-from odice.core.checks import continuous, positive, require, validate
+from odice.algos.validation import continuous, positive, require, validate
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
 from odice.core.networks import Ensemble, Init, symmetric, value_network
+from odice.core.optim import adam, begin, step
 from odice.core.squashed import SquashedMixture, SquashedPolicy
-from odice.core.targets import adam, begin, step
 from odice.core.vdice import residual
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec

@@ -24,9 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odice.algos import register
-from odice.core.checks import require
+from odice.algos.inverse_q import InverseConfig, inverse
+from odice.algos.validation import require
 from odice.core.gradients import orthogonal
-from odice.core.inverse import InverseConfig, inverse
 from odice.core.qdice import Objective, reward_divergence
 from odice.types import Algo, Spec
 

@@ -7,7 +7,7 @@ supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x =
                 or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
     pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its mean over the batch, or max(0, x + 1)
 
-What both are made of is in `core.union`. The discriminator is learnt first, with the policy standing still, and then kept.
+What both are made of is in `algos.mixed`. The discriminator is learnt first, with the policy standing still, and then kept.
 `state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds them.
 
 Differs from the official code (JasonMa2016/SMODICE):
@@ -26,8 +26,8 @@ from typing import Literal
 import jax.numpy as jnp
 
 from odice.algos import register
-from odice.core.checks import require
-from odice.core.union import Frame, UnionConfig, union_algorithm
+from odice.algos.mixed import Frame, UnionConfig, union_algorithm
+from odice.algos.validation import require
 from odice.types import Algo, Spec
 
 

@@ -32,9 +32,9 @@ import jax
 import jax.numpy as jnp
 
 from odice.algos import register
-from odice.core.checks import positive
+from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.validation import positive
 from odice.core.extraction import advantage_weight
-from odice.core.implicit import ImplicitConfig, Losses, implicit
 from odice.types import Algo, Spec
 
 

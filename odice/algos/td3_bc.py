@@ -24,10 +24,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.algos import register
-from odice.core.checks import continuous, require, validate
+from odice.algos.validation import continuous, require, validate
 from odice.core.critics import Critic, least
 from odice.core.networks import Init, TanhPolicy
-from odice.core.targets import adam, begin, polyak, step
+from odice.core.optim import adam, begin, polyak, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 

@@ -36,16 +36,16 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos import register
+from odice.algos.validation import continuous, require, validate
 from odice.core import qdice
-from odice.core.checks import continuous, require, validate
 from odice.core.critics import Critic
 from odice.core.discriminator import Points, between
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
 from odice.core.networks import MLP, Init
+from odice.core.optim import adam, begin, step
 from odice.core.squashed import SquashedPolicy
-from odice.core.targets import adam, begin, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 

@@ -34,13 +34,13 @@ import optax
 from jaxtyping import Array, Int
 
 from odice.algos import register
+from odice.algos.validation import require, validate
 from odice.core import vdice
-from odice.core.checks import require, validate
 from odice.core.divergences import divergence
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
-from odice.core.targets import adam, polyak, step
+from odice.core.optim import adam, polyak, step
 from odice.types import Algo, Batch, Metrics, Spec
 
 

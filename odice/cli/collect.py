@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any, Literal
 
 import tyro
 
-from odice.data.collect.behaviour import Training
-from odice.data.collect.recipes import BUDGET, collect
+from odice.collection.behavior import Training
+from odice.collection.recipes import BUDGET, collect
 from odice.errors import OdiceError
 
 
@@ -53,23 +52,15 @@ class Collect:
 
     def run(self) -> int:
         from odice.data.writers import format_of
-        from odice.run.stop import Interrupted
 
         if self.out.exists():
             raise OdiceError(f"--out {self.out} exists already; choose another name.")
         format_of(str(self.out), self.to)  # refused before hours of training
-        warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)
         options = {
             name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behaviour", "noise", "quiet")
         }
         policy = _callable(self.policy, self.allow_import) if self.policy and _is_import(self.policy) else self.policy
-        try:
-            dataset = collect(
-                self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options
-            )
-        except Interrupted as error:
-            print(f"odice: {error}", file=sys.stderr)
-            return 128 + error.signal
+        dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)
         place = dataset.save(str(self.out), self.to)
         for line in dataset.meta.history:
             print(f"  {line}")

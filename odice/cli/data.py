@@ -15,8 +15,8 @@ from odice.data.schema import GROUPS, Schema
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
+    from odice.data.dataset import Dataset
     from odice.data.doctor import Report
-    from odice.data.episodes import Dataset
 
 EXIT_FINDINGS = 1
 
@@ -68,8 +68,8 @@ class Inspect:
             raise unknown_name("finding to allow", code, [*CODES, "all"])
         report = inspect(self.source.load())
         if self.html is not None:
-            from odice.report.data import data_page
-            from odice.report.html import write
+            from odice.reports.data import data_page
+            from odice.reports.html import write
 
             write(self.html, data_page(report))
         if self.json:
@@ -108,7 +108,7 @@ def show(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from odice.report.data import verdict
+    from odice.reports.data import verdict
 
     console = Console(highlight=False)
     s = report.summary
@@ -134,7 +134,7 @@ def show(report: Report) -> None:
 
 
 def _facts(s: dict[str, Any]):
-    from odice.report.html import number
+    from odice.reports.html import number
 
     yield "episodes", f"{s['episodes']:,} ({s['terminated']:,} terminated, {s['truncated']:,} truncated)"
     yield "steps", f"{s['steps']:,} ({s['bytes'] / 1e6:,.1f} MB in memory)"
@@ -175,7 +175,7 @@ def _facts(s: dict[str, Any]):
 
 def _bars(histogram: dict[str, Any], width: int = 40):
     """A histogram in characters, ten rows."""
-    from odice.report.html import number
+    from odice.reports.html import number
 
     counts, edges = histogram["counts"], histogram["edges"]
     if not counts:

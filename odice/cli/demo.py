@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +25,10 @@ def run(args: Args) -> int:
     from rich.table import Table
 
     from odice.errors import OdiceError
-    from odice.run.demo import STEPS, demo, lines
-    from odice.run.stop import Interrupted
+    from odice.studies.demo import STEPS, demo, lines
 
     console = Console(highlight=False)
-    try:
-        found = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
-    except Interrupted as error:
-        print(f"odice: {error}", file=sys.stderr)
-        return 128 + error.signal
+    found = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
     table = Table(title=f"Returns in {found.found.env_id}", title_justify="left")
     for head in ("", "episodes", "mean return", "best", "worst"):
         table.add_column(head, justify="right" if head else "left")

@@ -13,7 +13,7 @@ from odice.errors import OdiceError
 from odice.files import complete_file
 
 if TYPE_CHECKING:
-    from odice.run.evaluate import Evaluation
+    from odice.evaluation.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Args:
 def run(args: Args) -> int:
     from rich.console import Console
 
-    from odice.run.evaluate import Evaluator
-    from odice.run.policy import open_policy
-    from odice.run.video import record, writer_for
+    from odice.evaluation.evaluate import Evaluator
+    from odice.evaluation.video import record, writer_for
+    from odice.policy.policy import open_policy
 
     if args.video is not None:
         writer_for(args.video)  # refused before an episode is played

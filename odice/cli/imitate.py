@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odice.cli.train import plan_of, run
+from odice.cli.train import plan_of
 
 ABOUT = (
     "Learn a policy from demonstrations, without rewards: `odice imitate --data hopper-expert-v2 --episode 1`. "
@@ -11,4 +11,7 @@ ABOUT = (
 
 
 def main(argv: list[str]) -> int:
-    return run(plan_of(argv, "odice imitate", ABOUT, imitation=True))
+    from odice.run.train import train_plan
+
+    train_plan(plan_of(argv, "odice imitate", ABOUT, imitation=True))
+    return 0

@@ -1,11 +1,10 @@
 """`odice COMMAND ...`: finds the command's module, imports only that one, and turns bad input into one sentence."""
 
-import os
 import sys
 from importlib import import_module
 
 from odice import __version__
-from odice.errors import OdiceError, unknown_name
+from odice.errors import exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
@@ -51,19 +50,7 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    try:
-        code = run(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-        return code
-    except OdiceError as error:
-        print(f"odice: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("odice: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `odice ... | head` has seen enough; what is left in the buffer has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

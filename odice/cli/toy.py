@@ -89,7 +89,7 @@ def train(config, console) -> list:
     """Trains with a progress bar per rule."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from odice.analysis import toy
+    from odice.studies import toy
 
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -99,8 +99,8 @@ def train(config, console) -> list:
 
 def figure(config, outcomes: list):
     """The figure of the first seed."""
-    from odice.envs import gridworld
-    from odice.report.figures import toy_figure
+    from odice.reports.figures import toy_figure
+    from odice.studies import gridworld
 
     world = config.world
     seen = gridworld.support(world, gridworld.collect(world, config.transitions, config.seed))
@@ -149,9 +149,9 @@ def main(argv: list[str]) -> int:
 
     from rich.console import Console
 
-    from odice.analysis.toy import ToyConfig
-    from odice.envs.gridworld import GridWorld
-    from odice.report.figures import save
+    from odice.reports.figures import save
+    from odice.studies.gridworld import GridWorld
+    from odice.studies.toy import ToyConfig
 
     config = ToyConfig(
         **{name: getattr(options, name) for name in ("rules", "lam", "eta", *SHARED)},

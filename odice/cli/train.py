@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
-import warnings
 from typing import Any
 
 import tyro
 
-from odice.run.settings import Plan, RunOptions, complete, draft
+from odice.run.options import Plan, RunOptions, complete, draft
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -46,23 +44,9 @@ def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **gi
     return complete(Plan(dataclasses.replace(parsed.options, **given), parsed.settings, base.preset))
 
 
-def run(plan: Plan) -> int:
-    """Train, and say in one sentence how it ended if it did not end well."""
-    from odice.run.lane import EXIT_DIVERGED, Diverged
-    from odice.run.stop import Interrupted
+def main(argv: list[str]) -> int:
     from odice.run.train import train_plan
 
-    warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr, flush=True)
-    try:
-        train_plan(plan)
-    except Diverged as error:
-        print(f"odice: {error}", file=sys.stderr)
-        return EXIT_DIVERGED
-    except Interrupted as error:
-        print(f"odice: {error}", file=sys.stderr)
-        return 128 + error.signal
+    plan = plan_of(argv)
+    train_plan(plan)
     return 0
-
-
-def main(argv: list[str]) -> int:
-    return run(plan_of(argv))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Episode, UnfinishedEpisodeWarning, blocks
+from odice.data.dataset import Dataset, Episode, UnfinishedEpisodeWarning, blocks
 from odice.data.meta import MAX_ACTIONS, Meta
 from odice.errors import OdiceError
 

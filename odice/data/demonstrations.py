@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from odice.data.episodes import Dataset, concatenate
+from odice.data.dataset import Dataset, concatenate
 from odice.errors import OdiceError
 
 FinalObs = Literal["recorded", "next-reset"]

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odice.data.episodes import Dataset, concatenate
+from odice.data.dataset import Dataset, concatenate
 from odice.errors import OdiceError, unknown_name
 
 # format -> module whose `read` (or the function named after the colon) is `(source, *, options) -> Dataset`
@@ -24,7 +24,7 @@ READERS = {
     "minari": "odice.data.readers.minari",
     "arrays": "odice.data.readers.arrays",
     "table": "odice.data.readers.table",
-    "store": "odice.data.stream",
+    "store": "odice.data.store.store",
     "episodes": "odice.data.build:from_episodes",
 }
 SUFFIXES = {
@@ -139,7 +139,7 @@ def _suffix_format(path: Path) -> str | None:
 
 def _format_of_name(text: str) -> str:
     """The reader for a name that is no file: a legacy D4RL name is never looked up in Minari, whose data differ."""
-    from odice.data.scores import REFERENCES
+    from odice.d4rl import REFERENCES
 
     if text in REFERENCES:
         return "d4rl"

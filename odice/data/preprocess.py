@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odice.data.episodes import Dataset, blocks, release
+from odice.data.dataset import Dataset, blocks, release
 from odice.data.transitions import Convention, Rows, rows_of
 from odice.errors import OdiceError
 

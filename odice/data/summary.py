@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.checks.scan import Columns, Scan
-from odice.data.episodes import walk
-from odice.data.scores import normalized_score
+from odice.d4rl import normalized_score
+from odice.data.dataset import walk
+from odice.data.doctor.scan import Columns, Scan
 
 BINS = 20
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from odice.data.build import in_memory
-from odice.data.episodes import Dataset, blocks
+from odice.data.dataset import Dataset, blocks
 from odice.errors import OdiceError, unknown_name
 from odice.types import Transitions
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.episodes import Dataset, Episode
+from odice.data.dataset import Dataset, Episode
 from odice.data.load import MINARI_ID
 from odice.errors import OdiceError, unknown_name
 from odice.files import complete_file, complete_folder

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from odice.data.scores import REFERENCES
+from odice.d4rl import REFERENCES
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:

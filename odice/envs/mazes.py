@@ -4,7 +4,7 @@ gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made
 at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model
 file behind in the temporary directory for each environment.
 
-The name of a maze also says which data belong to it (`data.collect.mazes` makes them, docs/mazes.md explains them): the
+The name of a maze also says which data belong to it (`collection.planner` makes them, docs/mazes.md explains them): the
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
 """
 

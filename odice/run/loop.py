@@ -13,49 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, seed_keys, step_keys
 from odice.types import Algo, Batch, Metrics, Spec, Transitions
-
-
-def seed_keys(seed: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The two streams of a seed: one initialises the networks, the other drives the updates."""
-    init_key, loop_key = jax.random.split(jax.random.key(seed))
-    return init_key, loop_key
-
-
-def step_keys(loop_key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The keys of one update: for its batch rows, and for the algorithm's own randomness."""
-    rows_key, update_key = jax.random.split(jax.random.fold_in(loop_key, step))
-    return rows_key, update_key
-
-
-def sample_rows(rows_key: PRNGKeyArray, batch_size: int, size: int) -> Int[Array, " b"]:
-    """Uniform with replacement."""
-    return jax.random.randint(rows_key, (batch_size,), 0, size)
 
 
 def initial_state(algo: Algo, spec: Spec, seed: int | Int[Array, ""]) -> Any:
     """The state before the first update."""
     return algo.init(seed_keys(seed)[0], spec)
-
-
-def sample_batches(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int) -> Int[Array, "k b"]:
-    """The rows of the batches of these steps."""
-    return jax.vmap(lambda step: sample_rows(step_keys(loop_key, step)[0], batch_size, size))(steps)
-
-
-def sample_apart(
-    loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int, stream: int
-) -> Int[Array, "k b"]:
-    """What else goes with the batches of these steps, drawn apart from the rows and from every other `stream`."""
-
-    def one(step):
-        return sample_rows(jax.random.fold_in(step_keys(loop_key, step)[0], stream), batch_size, size)
-
-    return jax.vmap(one)(steps)
-
-
-INITIAL, EXPERT = 1, 2
-"""Streams of `sample_apart`: episodes whose first observations, and demonstrations whose transitions, go with a batch."""
 
 
 def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):

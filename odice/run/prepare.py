@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from odice.data.dataset import Dataset, walk
 from odice.data.demonstrations import beside, demonstrations
 from odice.data.doctor import check
-from odice.data.episodes import Dataset, walk
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
-from odice.data.stream import Streamed, stored
+from odice.data.store.store import Streamed, stored
 from odice.data.transitions import Convention, rows_of, to_transitions
 from odice.envs.make import make
 from odice.errors import OdiceError
-from odice.run.evaluate import Evaluator
-from odice.run.settings import Plan
+from odice.evaluation.evaluate import Evaluator
+from odice.run.options import Plan
 from odice.types import Algo, Batch, Spec, Transitions
 
 ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")

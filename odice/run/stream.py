@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from odice.data.stream import Streamed
-from odice.run.loop import INITIAL, block_length, run_updates, sample_apart, sample_batches, seed_keys
+from odice.core.sampling import INITIAL, sample_apart, sample_batches, seed_keys
+from odice.data.store.store import Streamed
+from odice.run.loop import block_length, run_updates
 from odice.types import Algo, Batch, Metrics
 
 

@@ -23,18 +23,18 @@ import numpy as np
 
 from odice import __version__
 from odice.algos import entry
-from odice.analysis.features import feature_products
-from odice.data.stream import Streamed
-from odice.errors import OdiceError
+from odice.core.diagnostics import feature_products
+from odice.data.store.store import Streamed
+from odice.errors import Diverged, Interrupted, OdiceError
+from odice.policy.policy import Policy
 from odice.run.directory import RunDirectory, differences
-from odice.run.lane import Background, Diverged, Lane
+from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
-from odice.run.policy import Policy
+from odice.run.options import Plan, RunOptions, resolve
 from odice.run.prepare import Prepared, check_expert, open_evaluator, prepare, sample
 from odice.run.progress import Display
 from odice.run.provenance import git_revision, versions
-from odice.run.settings import Plan, RunOptions, resolve
-from odice.run.stop import Interrupted, Stop
+from odice.run.seed_run import Background, Lane
 from odice.run.stream import StreamedChunk
 from odice.types import Algo
 
@@ -60,7 +60,7 @@ class Run(NamedTuple):
 def train(data: Any, **options: Any) -> Run | list[Run]:
     """Train an algorithm on a data set; the same as `odice train`.
 
-    `data` is anything `odice.load` takes. `options` are the fields of `odice.run.settings.RunOptions` (algo, preset, env,
+    `data` is anything `odice.load` takes. `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env,
     steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run, or a list of them if
     `seeds` is given. A run that was interrupted in the same folder is continued; one that is finished is given back.
     """
@@ -87,7 +87,7 @@ def train_plan(plan: Plan) -> Run | list[Run]:
         return _train([plan])[0]
     plans = [one_seed(plan, options.seed + i) for i in range(options.seeds)]
     if options.parallel == "processes" or (options.parallel == "auto" and jax.default_backend() == "cpu"):
-        from odice.run.seeds import train_processes
+        from odice.run.processes import train_processes
 
         train_processes(plans)
         return [Run(_folder(each), RunDirectory(_folder(each)).read("result.json")) for each in plans]

@@ -7,7 +7,7 @@ import pytest
 
 import odice
 from odice.cli.main import main
-from odice.data.collect import behaviour
+from odice.collection import behavior as behaviour
 from odice.envs.small import LQR
 
 FAST = [

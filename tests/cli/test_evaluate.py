@@ -9,7 +9,7 @@ import pytest
 from odice import Policy
 from odice.cli.main import main
 from odice.core.networks import GaussianPolicy
-from odice.run import video
+from odice.evaluation import video
 from odice.types import Spec
 
 

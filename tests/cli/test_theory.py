@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from odice.analysis import theory
-from odice.analysis.check import Check
 from odice.cli.main import main
+from odice.studies import theory
+from odice.studies.check import Check
 
 GOOD = Check("Theorem 9", "two is even", "2 mod 2 = 0", True, {"rest": 0.0})
 BAD = Check("Theorem 10", "three is even", "3 mod 2 = 1", False, {"rest": 1.0})

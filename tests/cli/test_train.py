@@ -13,9 +13,8 @@ import pytest
 from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import plan_of
-from odice.run.lane import Diverged
-from odice.run.settings import resolve
-from odice.run.stop import Interrupted
+from odice.errors import Diverged, Interrupted
+from odice.run.options import resolve
 from tests.run.line import line_log
 
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]

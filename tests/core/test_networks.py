@@ -11,7 +11,7 @@ import pytest
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, residual_weight, weighted_cloning
 from odice.core.networks import MLP, CategoricalPolicy, Ensemble, GaussianPolicy, orthogonal, policy_network
-from odice.core.targets import adam, polyak, step
+from odice.core.optim import adam, polyak, step
 from odice.types import Spec
 
 KEY = jax.random.key(0)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from odice.data.build import from_episodes
-from odice.data.episodes import Dataset, Episode
+from odice.data.dataset import Dataset, Episode
 from odice.data.meta import Meta
 
 

@@ -9,7 +9,7 @@ import odice
 from odice.core.networks import policy_network
 from odice.data.preprocess import Fitted, Preprocess, fit
 from odice.data.transitions import to_transitions
-from odice.run.policy import Policy
+from odice.policy.policy import Policy
 from odice.types import Spec
 
 

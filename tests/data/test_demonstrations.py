@@ -62,7 +62,7 @@ def test_an_episode_counts_once():
         demonstrations(log(), [1, 1])
 
 
-@pytest.mark.filterwarnings("ignore::odice.data.episodes.UnfinishedEpisodeWarning")
+@pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
 def test_without_ends_there_is_nothing_to_choose_from():
     nowhere = np.zeros(10, bool)
     data = log(terminals=nowhere, timeouts=nowhere)

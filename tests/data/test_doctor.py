@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odice.data.build import from_episodes, from_steps
+from odice.data.dataset import UnfinishedEpisodeWarning
 from odice.data.doctor import CODES, check, inspect
-from odice.data.episodes import UnfinishedEpisodeWarning
 from odice.data.meta import Meta
 from odice.errors import OdiceError
 

@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import odice
+from odice.data.dataset import Dataset
 from odice.data.doctor import inspect
-from odice.data.episodes import Dataset
 from odice.errors import OdiceError
 
 SECONDS = 30  # an input that takes longer counts as a hang

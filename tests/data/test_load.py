@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import odice
+from odice.d4rl import REFERENCES
 from odice.data.readers.d4rl import MissingTimeoutsWarning, file_names
-from odice.data.scores import REFERENCES
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 
@@ -100,7 +100,7 @@ def test_without_timeouts_a_step_counter_cuts_episodes(tmp_path):
     assert to_transitions(data).reward.tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10]
 
 
-@pytest.mark.filterwarnings("ignore::odice.data.episodes.UnfinishedEpisodeWarning")
+@pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
 def test_without_timeouts_and_counter_jumps_or_a_warning(tmp_path):
     arrays = {k: v for k, v in ARRAYS.items() if k != "timeouts"}
     with pytest.warns(MissingTimeoutsWarning, match="max_episode_steps"):

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import odice
-from odice.data.episodes import UnfinishedEpisodeWarning
+from odice.data.dataset import UnfinishedEpisodeWarning
 from odice.errors import OdiceError
 
 LENGTHS = (3, 1, 4)

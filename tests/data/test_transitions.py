@@ -23,7 +23,7 @@ def d4rl_qlearning(obs, actions, rewards, terminals, timeouts):
     ends=st.lists(st.sampled_from(["", "", "terminal", "timeout", "both"]), min_size=2, max_size=40),
     seed=st.integers(0, 99),
 )
-@pytest.mark.filterwarnings("ignore::odice.data.episodes.UnfinishedEpisodeWarning")
+@pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
 def test_qlearning_rows_are_those_of_d4rl(ends, seed):
     rng, n = np.random.default_rng(seed), len(ends)
     obs, actions = rng.normal(size=(n, 3)).astype(np.float32), rng.normal(size=(n, 2)).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from odice.data.scores import REFERENCES
+from odice.d4rl import REFERENCES
 from odice.envs.make import make, resolve
 from odice.envs.mazes import make_maze, maze_of
 from odice.errors import OdiceError

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import odice
-from odice.data.episodes import UnfinishedEpisodeWarning
+from odice.data.dataset import UnfinishedEpisodeWarning
 from odice.errors import OdiceError
+from odice.run.options import resolve
 from odice.run.prepare import prepare
-from odice.run.settings import resolve
 from tests.run.line import SMALL, line_log
 
 RUN = {"steps": 40, "eval_every": 20, "quiet": True, "env": "none", "allow": ["all"]}
@@ -110,7 +110,7 @@ def test_demonstrations_beside_imperfect_data(name, tmp_path):
     assert both[0].result["state_sha256"] == run.result["state_sha256"]
 
 
-@pytest.mark.filterwarnings("ignore::odice.data.episodes.UnfinishedEpisodeWarning")
+@pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

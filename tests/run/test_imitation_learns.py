@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import odice
-from odice.envs.gridworld import ENCODINGS, GridWorld, collect
 from odice.envs.small import LQR, LinearQuadratic
+from odice.studies.gridworld import ENCODINGS, GridWorld, collect
 
 pytestmark = pytest.mark.slow
 QUIET = {"quiet": True, "allow": ["all"]}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from odice.algos import algorithms, make
-from odice.run.loop import initial_state, make_chunk, sample_rows, seed_keys, step_keys
+from odice.core.sampling import sample_rows, seed_keys, step_keys
+from odice.run.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
 
 SPEC = Spec(4, 2)

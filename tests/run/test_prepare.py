@@ -5,8 +5,8 @@ import pytest
 
 from odice.data.build import from_steps
 from odice.data.meta import Meta
+from odice.run.options import resolve
 from odice.run.prepare import prepare
-from odice.run.settings import resolve
 
 
 def pendulum(largest, **meta):

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 import pytest
 
 import odice
-from odice.errors import OdiceError
+from odice.errors import Interrupted, OdiceError
 from odice.run.checkpoint import CheckpointWarning
-from odice.run.lane import Background
-from odice.run.sinks import JsonLines
-from odice.run.stop import Interrupted, Stop
+from odice.run.interrupt import Stop
+from odice.run.loggers import JsonLines
+from odice.run.seed_run import Background
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
 

@@ -8,11 +8,11 @@ import pytest
 
 import odice
 from odice.algos import algorithms
-from odice.errors import OdiceError
+from odice.errors import Diverged, OdiceError
 from odice.run.directory import RunDirectory, differences
-from odice.run.lane import Diverged, Lane
-from odice.run.settings import RunOptions, resolve
-from odice.run.sinks import rows
+from odice.run.loggers import rows
+from odice.run.options import RunOptions, resolve
+from odice.run.seed_run import Lane
 from tests.run.line import SMALL, line_log
 
 SHORT = {**SMALL, "steps": 40, "eval_every": 20, "checkpoint_every": 20, "quiet": True, "allow": ("all",)}
@@ -203,7 +203,7 @@ def test_wrong_settings_are_one_sentence(wrong, message):
 
 
 def test_rows_and_pieces_lie_on_the_evaluations_grid(monkeypatch):
-    monkeypatch.setattr("odice.run.settings.PIECE_STEPS", 50)
+    monkeypatch.setattr("odice.run.options.PIECE_STEPS", 50)
     assert (resolve("d").row_steps, resolve("d").piece_steps) == (1000, 50)
     odd = resolve("d", eval_every=1500)
     assert 1500 % odd.row_steps == 0

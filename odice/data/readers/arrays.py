@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from odice.data.build import Allocate, from_steps, in_memory
-from odice.data.episodes import Dataset
+from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.errors import OdiceError, unknown_name
 

@@ -15,12 +15,12 @@ from typing import Any
 import h5py
 import numpy as np
 
+from odice.d4rl import REFERENCES
 from odice.data.build import Allocate, flag_column, from_steps, in_memory
-from odice.data.episodes import Dataset, DataWarning, blocks
+from odice.data.dataset import Dataset, DataWarning, blocks
 from odice.data.meta import Meta
 from odice.data.readers import hdf5
 from odice.data.readers.arrays import choose
-from odice.data.scores import REFERENCES
 from odice.errors import OdiceError
 
 # D4RL's own file names for AntMaze: maze -> its word, kind of data -> (several starts, several goals)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odice.data.build import Allocate, from_episodes, in_memory
-from odice.data.episodes import Dataset
+from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.data.readers import hdf5
 from odice.errors import OdiceError

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from odice.data.build import Allocate, from_steps, in_memory
-from odice.data.episodes import Dataset
+from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.data.readers.columns import Columns, numbers
 from odice.data.schema import Schema, natural

@@ -1,0 +1,168 @@
+"""Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, and no action is ever
+evaluated that is not in the data.
+
+    V    minimises  E_D[value_loss(q, V(s))],                       q = min_i Qbar_i(s, a)
+    pi   maximises  E_D[weight(q, V(s)) log pi(a|s)]
+    Q_i  minimises  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
+
+One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL and f-DVL are
+this frame with their own `value_loss`, `weight` and `error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.algos.validation import validate
+from odice.core.critics import Critic, least
+from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.networks import LOG_STD_MIN, Ensemble, Init, Policy, policy_network, value_network
+from odice.core.optim import adam, begin, polyak, step
+from odice.types import Algo, Batch, Metrics, Spec
+
+Values = Float[Array, " b"]
+
+
+@dataclass(frozen=True)
+class ImplicitConfig:
+    """What the members of the family share. Defaults follow the official code of IQL."""
+
+    discount: float = 0.99
+    """gamma: discount of the next state's value."""
+    polyak: float = 0.005
+    """tau: share of the online Q that enters the target after each update."""
+    fresh_value: bool = True
+    """Policy and Q use the V of after its step (official codes); off, the V of before (CORL)."""
+    layer_norm: bool = False
+    """LayerNorm in the hidden layers of V."""
+    value_hidden: tuple[int, ...] = (256, 256)
+    """Widths of V's hidden layers."""
+    critic_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of each Q."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers."""
+    value_lr: float = 3e-4
+    """Adam's learning rate for V."""
+    critic_lr: float = 3e-4
+    """Adam's learning rate for Q."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate for the policy, at the start."""
+    cosine_steps: int | None = None
+    """The policy's learning rate falls to 0 along a cosine over this many updates; None is the length of the run
+    (1,000,000 outside of one), 0 keeps it."""
+    weight_clamp: float = 100.0
+    """Largest weight of a transition in the policy's loss."""
+    tanh_mean: bool = True
+    """Squash the Gaussian's mean into (-1, 1)."""
+    log_std_min: float = LOG_STD_MIN
+    """Floor of the Gaussian's log standard deviation (official codes: -5, CORL: -20)."""
+    deterministic: bool = False
+    """A deterministic tanh policy with squared error instead of the Gaussian (CORL: two data sets)."""
+    init: Init = "orthogonal"
+    """Initialisation of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or Glorot's."""
+    batch_size: int = 256
+    """Transitions per update."""
+
+    def __post_init__(self):
+        validate(self)
+
+
+class Losses(NamedTuple):
+    """What makes a member of the family."""
+
+    value: Callable[[Values, Values], Float[Array, ""]]
+    """(q, v) -> the loss of V; q carries no gradient."""
+    weight: Callable[[Values, Values], Values]
+    """(q, v) -> how much each transition is imitated."""
+    error: Callable[[Float[Array, "heads b"]], Float[Array, "heads b"]] = jnp.square
+    """The loss of a temporal difference, elementwise."""
+
+
+class State(NamedTuple):
+    value: Ensemble
+    critic: Critic
+    target: Critic
+    policy: Policy
+    value_opt: optax.OptState
+    critic_opt: optax.OptState
+    policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
+    """The algorithm that a config and three losses make."""
+    optimisers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
+    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
+    optimisers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
+
+    def init(key, spec: Spec = spec) -> State:
+        key_value, key_critic, key_policy = jax.random.split(key, 3)
+        value = value_network(key_value, spec, cfg.value_hidden, heads=1, layer_norm=cfg.layer_norm, init=cfg.init)
+        critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
+        policy = policy_network(
+            key_policy,
+            spec,
+            cfg.policy_hidden,
+            tanh_mean=cfg.tanh_mean,
+            log_std_min=cfg.log_std_min,
+            deterministic=cfg.deterministic,
+            init=cfg.init,
+        )
+        return State(
+            value=value,
+            critic=critic,
+            target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
+            policy=policy,
+            value_opt=begin(optimisers["value"], value),
+            critic_opt=begin(optimisers["critic"], critic),
+            policy_opt=begin(optimisers["policy"], policy),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def value_loss(value: Ensemble, q: Values, batch: Batch) -> tuple[Float[Array, ""], Values]:
+        v = value(batch.obs)[0]
+        return losses.value(q, v), v
+
+    def critic_loss(critic: Critic, goal: Values, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "heads b"]]:
+        q = critic(batch.obs, batch.action)
+        return jnp.sum(jnp.mean(losses.error(goal[None] - q), axis=1)), q
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        del key  # nothing here is random
+        q = least(state.target(batch.obs, batch.action))
+        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q, batch)
+        value, value_opt = step(optimisers["value"], gradient, state.value_opt, state.value)
+
+        v_used, judge = (value(batch.obs)[0], value) if cfg.fresh_value else (v, state.value)
+        weight = losses.weight(q, v_used)
+        policy_loss, gradient = jax.value_and_grad(weighted_cloning)(state.policy, weight, batch.obs, batch.action)
+        policy, policy_opt = step(optimisers["policy"], gradient, state.policy_opt, state.policy)
+
+        goal = batch.reward + cfg.discount * batch.mask * judge(batch.next_obs)[0]
+        (q_loss, online), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, goal, batch)
+        critic, critic_opt = step(optimisers["critic"], gradient, state.critic_opt, state.critic)
+        target = polyak(critic, state.target, cfg.polyak)
+
+        metrics = {
+            "value_loss": v_loss,
+            "value_mean": jnp.mean(v),
+            "critic_loss": q_loss,
+            "critic_mean": jnp.mean(online),
+            "policy_loss": policy_loss,
+            "advantage_mean": jnp.mean(q - v_used),
+            "weight_mean": jnp.mean(weight),
+            "weight_ess": effective_sample_size(weight),
+        }
+        return State(value, critic, target, policy, value_opt, critic_opt, policy_opt, state.step + 1), metrics
+
+    def act(state: State, obs):
+        return state.policy.mode(obs)
+
+    return Algo(init, update, act)

@@ -1,0 +1,228 @@
+"""Demonstrations beside imperfect data: the frame of DemoDICE and SMODICE.
+
+With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c (`core.discriminator`):
+
+    V    minimises  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
+    pi   minimises  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
+
+For KL the middle term is beta log E_U[exp(x / beta)], and w is exp(x / beta) divided by its mean over the batch. s0 are first states of
+episodes of U. The entropy's weight e is learnt so that the policy's entropy is H; it may be left out.
+
+One update: all gradients at the networks of before, then every step. Where the discriminator is learnt first (`discriminator_steps`), V
+and pi stand still until it is done, and then it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.algos.validation import require, validate
+from odice.core.critics import Critic
+from odice.core.discriminator import between, classification_loss, log_odds, slopes
+from odice.core.divergences import divergence
+from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.networks import CategoricalPolicy, Ensemble, Init, value_network
+from odice.core.optim import adam, begin, step
+from odice.core.soft import draw
+from odice.core.squashed import SquashedPolicy
+from odice.core.vdice import residual
+from odice.types import Algo, Batch, Metrics, Spec
+
+
+@dataclass(frozen=True)
+class UnionConfig:
+    """What both algorithms share."""
+
+    discriminator_penalty: float = 10.0
+    """k: weight of (||grad c|| - 1)^2."""
+    discount: float = 0.99
+    """gamma: discount of the next state's value."""
+    value_penalty: float = 0.0
+    """g: weight of ||grad V||^2, between demonstrations and union."""
+    value_weight_decay: float = 0.0
+    """Coupled L2 decay of V."""
+    entropy: bool = False
+    """Hold the entropy of the policy at H."""
+    target_entropy: float | None = None
+    """H; None is minus the action's dimension, and of a finite set half of the largest entropy there is."""
+    discriminator_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the discriminator's hidden layers."""
+    value_hidden: tuple[int, ...] = (256, 256)
+    """Widths of V's hidden layers."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers."""
+    discriminator_lr: float = 3e-4
+    """Adam's learning rate for the discriminator."""
+    value_lr: float = 3e-4
+    """Adam's learning rate for V."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate for the policy and its entropy's weight."""
+    init: Init = "torch"
+    """Initialisation of all networks."""
+    batch_size: int = 512
+    """Transitions per update, as many of the demonstrations again, and as many first states."""
+
+    def __post_init__(self):
+        validate(self)
+        for name in ("discriminator_penalty", "value_penalty"):
+            require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
+
+
+class Frame(NamedTuple):
+    """In what the two differ."""
+
+    state_only: bool
+    """Whether the discriminator sees the state alone, or the action too."""
+    smooth: float
+    """What holds the reward back at both ends (`discriminator.log_odds`)."""
+    beta: float
+    divergence: Literal["kl-dv", "half-pearson"]
+    discriminator_steps: int = 0
+    """Updates in which the discriminator alone learns, and after which it does not; 0 lets all learn together."""
+    activation: Callable[[Array], Array] = jax.nn.relu
+    """Of the discriminator."""
+
+
+class State(NamedTuple):
+    discriminator: Critic | Ensemble
+    value: Ensemble
+    policy: SquashedPolicy | CategoricalPolicy
+    log_entropy: Float[Array, ""]
+    discriminator_opt: optax.OptState
+    value_opt: optax.OptState
+    policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def judged(frame: Frame, batch: Batch) -> tuple[Array, ...]:
+    """What the discriminator looks at."""
+    return (batch.obs,) if frame.state_only else (batch.obs, batch.action)
+
+
+def discriminator_loss(cfg: UnionConfig, frame: Frame, network, batch: Batch, key):
+    """Classification and penalty; and the mean log odds of the two samples."""
+    assert batch.expert is not None
+    ours, theirs = judged(frame, batch.expert), judged(frame, batch)
+    expert, union = network(*ours), network(*theirs)
+    penalty = jnp.mean(jnp.square(slopes(network, between(key, ours, theirs)) - 1))
+    seen = {
+        "discriminator_loss": classification_loss(expert, union),
+        "reward_expert": jnp.mean(log_odds(expert, frame.smooth)),
+        "reward_union": jnp.mean(log_odds(union, frame.smooth)),
+    }
+    return seen["discriminator_loss"] + cfg.discriminator_penalty * penalty, seen
+
+
+def value_loss(cfg: UnionConfig, frame: Frame, value: Ensemble, reward: Float[Array, " b"], batch: Batch, key):
+    """The dual objective; and the residual x and V(s) of the batch."""
+    assert batch.initial_obs is not None
+    assert batch.expert is not None
+    v = value(batch.obs)
+    x = residual(v, value(batch.next_obs), reward, batch.mask, cfg.discount)
+    dual = frame.beta * jnp.mean(divergence(frame.divergence).conjugate(x / frame.beta))
+    loss = (1 - cfg.discount) * jnp.mean(value(batch.initial_obs)) + dual
+    if cfg.value_penalty > 0:
+        points = between(key, (batch.expert.obs,), (batch.obs,))
+        loss += cfg.value_penalty * jnp.mean(jnp.square(slopes(value, points)))
+    return loss, (x[0], v[0])
+
+
+def policy_loss(cfg: UnionConfig, policy, log_entropy, weight: Float[Array, " b"], batch: Batch, key):
+    """Weighted cloning of the union with its entropy term; and the mean of log pi over the policy's own actions."""
+    loss = weighted_cloning(policy, weight, batch.obs, batch.action)
+    if not cfg.entropy:
+        return loss, jnp.zeros(())
+    draws = draw(policy, key, batch.obs, 1)
+    log_pi = jnp.mean(jnp.sum(draws.share * draws.log_prob, axis=0))
+    return loss + jnp.exp(log_entropy) * log_pi, log_pi
+
+
+def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
+    """The algorithm that a config and a frame make."""
+    optimisers = {
+        "discriminator": adam(cfg.discriminator_lr),
+        "value": adam(cfg.value_lr, cfg.value_weight_decay),
+        "policy": adam(cfg.policy_lr),
+    }
+    most = math.log(spec.action_dim) / 2 if spec.discrete else -float(spec.action_dim)
+    target_entropy = most if cfg.target_entropy is None else cfg.target_entropy
+
+    def init(key, spec: Spec = spec) -> State:
+        key_discriminator, key_value, key_policy = jax.random.split(key, 3)
+        options = {"heads": 1, "init": cfg.init, "activation": frame.activation}
+        make = value_network if frame.state_only else Critic
+        discriminator = make(key_discriminator, spec, cfg.discriminator_hidden, **options)
+        value = value_network(key_value, spec, cfg.value_hidden, heads=1, init=cfg.init)
+        kind = CategoricalPolicy if spec.discrete else SquashedPolicy
+        policy, log_entropy = kind(key_policy, spec, cfg.policy_hidden, init=cfg.init), jnp.zeros(())
+        return State(
+            discriminator,
+            value,
+            policy,
+            log_entropy,
+            begin(optimisers["discriminator"], discriminator),
+            begin(optimisers["value"], value),
+            begin(optimisers["policy"], (policy, log_entropy)),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def learn_discriminator(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        loss = lambda network: discriminator_loss(cfg, frame, network, batch, key)
+        (_, seen), gradient = jax.value_and_grad(loss, has_aux=True)(state.discriminator)
+        network, opt = step(optimisers["discriminator"], gradient, state.discriminator_opt, state.discriminator)
+        return state._replace(discriminator=network, discriminator_opt=opt), seen
+
+    def learn_policy(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        key_value, key_policy = jax.random.split(key)
+        reward = log_odds(state.discriminator(*judged(frame, batch))[0], frame.smooth)
+        loss = lambda value: value_loss(cfg, frame, value, reward, batch, key_value)
+        (v_loss, (x, v)), gradient = jax.value_and_grad(loss, has_aux=True)(state.value)
+        value, value_opt = step(optimisers["value"], gradient, state.value_opt, state.value)
+        weight = jax.lax.stop_gradient(divergence(frame.divergence).weight(x / frame.beta))
+        own = lambda policy: policy_loss(cfg, policy, state.log_entropy, weight, batch, key_policy)
+        (cloning, log_pi), gradient = jax.value_and_grad(own, has_aux=True)(state.policy)
+        held = -(log_pi + target_entropy) if cfg.entropy else jnp.zeros(())
+        both = (state.policy, state.log_entropy)
+        (policy, log_entropy), policy_opt = step(optimisers["policy"], (gradient, held), state.policy_opt, both)
+        seen = {
+            "value_loss": v_loss,
+            "value_mean": jnp.mean(v),
+            "residual_mean": jnp.mean(x),
+            "weight_max": jnp.max(weight),
+            "weight_ess": effective_sample_size(weight),
+            "policy_loss": cloning,
+        }
+        if cfg.entropy:
+            seen |= {"entropy": -log_pi, "entropy_weight": jnp.exp(state.log_entropy)}
+        new = state._replace(value=value, value_opt=value_opt, policy=policy, policy_opt=policy_opt)
+        return new._replace(log_entropy=log_entropy), seen
+
+    def still(learn):
+        """What `learn` would report, without learning."""
+        return lambda state, batch, key: (state, learn(state, batch, key)[1])
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        key_discriminator, key_policy = jax.random.split(key)
+        if not frame.discriminator_steps:
+            first, seen = learn_discriminator(state, batch, key_discriminator)
+            then, more = learn_policy(state, batch, key_policy)
+            new = then._replace(discriminator=first.discriminator, discriminator_opt=first.discriminator_opt)
+        else:
+            alone = state.step < frame.discriminator_steps
+            arguments = (state, batch, key_discriminator)
+            new, seen = jax.lax.cond(alone, learn_discriminator, still(learn_discriminator), *arguments)
+            new, more = jax.lax.cond(alone, still(learn_policy), learn_policy, new, batch, key_policy)
+        return new._replace(step=state.step + 1), seen | more
+
+    def act(state: State, obs):
+        return state.policy.mode(obs)
+
+    return Algo(init, update, act, initial_states=True, expert=True)

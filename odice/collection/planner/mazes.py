@@ -1,0 +1,198 @@
+"""Sparse-reward maze data: a planner finds the way, a controller walks it with noise, and the log keeps what happened.
+
+| name                    | starts         | the robot walks to                                        |
+|-------------------------|----------------|-----------------------------------------------------------|
+| `pointmaze-umaze` ...   | the start cell | the goal                                                  |
+| `...-play`              | any cell but the goal's | one of a few hand-picked cells, the goal among them |
+| `...-diverse`           | any cell but the goal's | any cell, the goal's among them                     |
+
+The reward is that of the evaluation task, whatever the robot walks to: 1 at its goal, where the episode ends, else 0. A robot
+that has reached another target gets a new one and goes on until the time limit, so the way from the start to the goal
+has to be put together from pieces of several episodes. What differs from D4RL's mazes is in docs/mazes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Arr
+
+from odice import __version__
+from odice.collection.planner.ant import GAIT_INPUTS, Gait, Steered, measure_yaw, uprightness
+from odice.collection.planner.route import Cell, Grid, Route
+from odice.data.build import from_episodes
+from odice.data.dataset import Dataset, Episode, Meta
+from odice.envs.make import make
+from odice.envs.mazes import GAIT, SIZES, START, Maze, maze_of, play_targets
+from odice.errors import OdiceError
+from odice.policy.policy import open_policy
+from odice.run.provenance import versions
+
+if TYPE_CHECKING:
+    import gymnasium
+
+NOISE = {"point": 0.5, "ant": 0.2}
+"""Standard deviation of the noise on actions: D4RL's numbers."""
+REACHED = 0.45  # metres: gymnasium-robotics' goal radius, used for every target
+TARGET_SPREAD = 0.25  # cells: targets other than the goal lie this near their cell's centre
+HELPLESS = 50  # steps on its back after which an ant's episode is cut: it never gets up
+
+Behaviour = Callable[[Float[Arr, " obs"], Float[Arr, " 2"]], Float[Arr, " act"]]
+"""From an observation and the point to head for to an action."""
+
+
+def collect_maze(
+    name: str,
+    steps: int,
+    *,
+    seed: int = 0,
+    policy: Gait | str | Path | None = None,
+    noise: float | None = None,
+    progress: Callable[[int], Any] | None = None,
+) -> Dataset:
+    """Walk a maze for `steps` steps. The same arguments give the same data.
+
+    name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
+    policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on `odice/AntRun-v0`, or any
+        function of a batch of its observations.
+    noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
+    progress: called with the number of steps so far after each episode.
+    """
+    maze = maze_of(name)
+    if maze is None:
+        raise OdiceError(
+            f"{name!r} is no maze; its name is pointmaze or antmaze, -umaze, -medium or -large, and -play or -diverse."
+        )
+    noise = NOISE[maze.robot] if noise is None else noise
+    if steps < 1 or seed < 0 or not 0 <= noise < np.inf:
+        raise OdiceError(
+            f"{name}: steps must be at least 1, seed and noise at least 0; got {steps}, {seed} and {noise}."
+        )
+    gait = open_policy(policy) if isinstance(policy, str | Path) else policy
+    behave = _behaviour(maze, gait)
+    env = make(name)
+    try:
+        walker = Walker(env, maze, behave, noise)
+        episodes: list[Episode] = []
+        done = 0
+        while done < steps:
+            episodes.append(walker.episode(np.random.default_rng([seed, len(episodes)]), steps - done))
+            done += len(episodes[-1].rewards)
+            if progress is not None:
+                progress(done)
+    finally:
+        env.close()
+    who = "PD controller" if gait is None else f"gait {_name(policy)}, steered by symmetry"
+    dataset = from_episodes(episodes)
+    returns = dataset.returns
+    history = (
+        f"collected in {name} with the recipe planner, seed {seed}",
+        f"waypoint planner and {who}, action noise {noise:g}",
+        f"returns: mean {returns.mean():.3f}, which is the share of the {len(returns)} episodes that reached the goal",
+        "; ".join(f"{package} {number}" for package, number in {"odice": __version__, **versions()}.items()),
+    )
+    return replace(dataset, meta=_meta(maze, env, history))
+
+
+def plans(env: Any, recipe: str | None, policy: Any) -> bool:
+    """Whether the planner is asked for: by its name, or by a maze with no recipe and no policy but a gait."""
+    if recipe is not None or not isinstance(env, str) or maze_of(env) is None:
+        return recipe == "planner"
+    policy = open_policy(policy) if isinstance(policy, str | Path) else policy
+    return policy is None or getattr(policy, "obs_dim", None) == GAIT_INPUTS
+
+
+@dataclass
+class Walker:
+    """A behaviour in its maze."""
+
+    env: gymnasium.Env
+    maze: Maze
+    behave: Behaviour
+    noise: float
+
+    def __post_init__(self):
+        inside: Any = self.env.unwrapped
+        inner = inside.maze
+        self.grid = Grid(np.array([[cell != 1 for cell in row] for row in inner.maze_map]), inner.maze_size_scaling)
+        self.goal = SIZES[self.maze.size].goal
+        anywhere = self.maze.variant != ""
+        self.starts = [cell for cell in self.grid.cells if cell != self.goal] if anywhere else [START]
+        self.targets = {"": [self.goal], "diverse": self.grid.cells}.get(self.maze.variant) or play_targets(self.maze)
+
+    def episode(self, rng: np.random.Generator, longest: int) -> Episode:
+        """One episode, cut after `longest` steps."""
+        start = _pick(self.starts, rng)
+        obs, _ = self.env.reset(seed=int(rng.integers(2**31)), options={"reset_cell": np.array(start)})
+        route = self._route(obs, rng)
+        log, actions, rewards = [obs], [], []
+        terminated = truncated = False
+        on_back = 0
+        while not (terminated or truncated):
+            if np.linalg.norm(obs[:2] - route.target) <= REACHED:
+                route = self._route(obs, rng)
+            action = self.behave(obs, route.waypoint(obs[:2]))
+            action = np.clip(action + self.noise * rng.standard_normal(action.shape), -1, 1).astype(np.float32)
+            obs, reward, terminated, truncated, _ = self.env.step(action)
+            log.append(obs)
+            actions.append(action)
+            rewards.append(reward)
+            on_back = on_back + 1 if self.maze.robot == "ant" and uprightness(obs) < 0 else 0
+            truncated = not terminated and (truncated or on_back >= HELPLESS or len(rewards) >= longest)
+        return Episode(np.array(log), np.array(actions), np.array(rewards), terminated, truncated)
+
+    def _route(self, obs: Float[Arr, " obs"], rng: np.random.Generator) -> Route:
+        """The way to a new target: in the goal's cell the goal itself, elsewhere a point near the centre, not where the robot is."""
+        here = self.grid.cell(obs[:2])
+        cell = _pick([cell for cell in self.targets if cell != here], rng)
+        offset = np.zeros(2) if cell == self.goal else rng.uniform(-TARGET_SPREAD, TARGET_SPREAD, 2)
+        return Route(self.grid, self.grid.centre(cell) + self.grid.scale * offset, obs[:2])
+
+
+def push_ball(obs: Float[Arr, " 4"], waypoint: Float[Arr, " 2"]) -> Float[Arr, " 2"]:
+    """A proportional-derivative controller with D4RL's gains."""
+    return np.clip(10 * (waypoint - obs[:2]) - obs[2:], -1, 1)
+
+
+def _behaviour(maze: Maze, gait: Gait | None) -> Behaviour:
+    if maze.robot == "point":
+        if gait is not None:
+            raise OdiceError(f"{maze.name}: the ball needs no policy, its controller is built in; leave --policy out.")
+        return push_ball
+    if gait is None:
+        raise OdiceError(
+            f"{maze.name}: the ant needs a gait that runs along +x; give one with --policy, trained for example on {GAIT}."
+        )
+    if getattr(gait, "obs_dim", GAIT_INPUTS) != GAIT_INPUTS or getattr(gait, "discrete", False):
+        raise OdiceError(
+            f"{maze.name}: the gait takes {getattr(gait, 'obs_dim', '?')} numbers, but only position and velocity ({GAIT_INPUTS} "
+            f"numbers) can be turned; train it on {GAIT}, which has no contact forces."
+        )
+    steered = Steered(gait, measure_yaw(gait))
+    return lambda obs, waypoint: steered(obs, waypoint - obs[:2])
+
+
+def _meta(maze: Maze, env: gymnasium.Env, history: tuple[str, ...]) -> Meta:
+    space: Any = env.action_space
+    return Meta(
+        source=f"planner data of {maze.name}",
+        env_id=maze.name,
+        action_low=tuple(space.low.tolist()),
+        action_high=tuple(space.high.tolist()),
+        ref_min=0.0,
+        ref_max=1.0,
+        history=history,
+    )
+
+
+def _name(policy: Any) -> str:
+    return str(policy) if isinstance(policy, str | Path) else getattr(policy, "__name__", type(policy).__name__)
+
+
+def _pick(cells: Sequence[Cell], rng: np.random.Generator) -> Cell:
+    return cells[int(rng.integers(len(cells)))]

@@ -1,0 +1,94 @@
+"""A replay: what several environments that step together have seen, one packed row per step.
+
+A row is `obs, action in [-1, 1], reward, next_obs, terminated, truncated`, all float32. Row `t * lanes + i` is step t of lane i,
+so the steps of a lane lie `lanes` rows apart and its episodes can be read back whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from odice.data.dataset import Episode
+from odice.types import Spec
+
+
+def width(spec: Spec) -> int:
+    return 2 * spec.obs_dim + spec.action_dim + 3
+
+
+def pack(spec: Spec, obs, action, reward, next_obs, terminated, truncated) -> np.ndarray:
+    """One step of every lane as rows."""
+    columns = (obs, action, np.reshape(reward, (-1, 1)), next_obs, np.stack([terminated, truncated], axis=-1))
+    return np.concatenate([np.asarray(column, np.float32) for column in columns], axis=1).reshape(-1, width(spec))
+
+
+class Part(NamedTuple):
+    """One episode of a replay, and where in it."""
+
+    start: int
+    """Step of its lane at which it starts."""
+    lane: int
+    over: bool
+    """Whether it came to its end; the replay may stop before."""
+    episode: Episode
+
+
+def parts(rows: np.ndarray, spec: Spec, lanes: int, scale: Callable[[np.ndarray], np.ndarray]) -> list[Part]:
+    """The episodes in the order in which they started; `scale` gives actions the environment's units.
+
+    One that the replay cuts counts as truncated there: its final observation is known.
+    """
+    found = [part for i in range(lanes) for part in _of_lane(rows[i::lanes], i, spec, scale)]
+    return sorted(found, key=lambda part: (part.start, part.lane))
+
+
+def _of_lane(rows: np.ndarray, lane: int, spec: Spec, scale: Callable[[np.ndarray], np.ndarray]) -> Iterator[Part]:
+    o, a = spec.obs_dim, spec.action_dim
+    ends = np.flatnonzero(rows[:, -2:].any(axis=1))
+    if len(rows) and (not len(ends) or ends[-1] != len(rows) - 1):
+        ends = np.append(ends, len(rows) - 1)
+    start = 0
+    for end in ends.tolist():
+        here = rows[start : end + 1]
+        observations = np.concatenate([here[:, :o], here[-1:, o + a + 1 : 2 * o + a + 1]])
+        terminated, truncated = (here[-1, -2:] > 0).tolist()
+        actions = scale(here[:, o : o + a])
+        over = terminated or truncated
+        episode = Episode(observations, actions, here[:, o + a], terminated, truncated or not over)
+        yield Part(start, lane, over, episode)
+        start = end + 1
+
+
+class Replay:
+    """All steps so far, on the host (to be saved) and on the device (to learn from). It forgets nothing."""
+
+    def __init__(self, spec: Spec, capacity: int):
+        self.filled = 0
+        self.host = np.zeros((capacity, width(spec)), np.float32)
+        self.device = jnp.zeros((capacity, width(spec)))
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.host[: self.filled]
+
+    def add(self, rows: np.ndarray) -> None:
+        self.host[self.filled : self.filled + len(rows)] = rows
+        self.device = _insert(self.device, rows, self.filled)
+        self.filled += len(rows)
+
+    def restore(self, rows: np.ndarray) -> None:
+        self.host[: len(rows)] = rows
+        self.device = jnp.asarray(self.host)
+        self.filled = len(rows)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _insert(device, rows, at):
+    """Written in place: the old buffer is given away."""
+    return jax.lax.dynamic_update_slice(device, rows, (at, 0))

@@ -1,0 +1,146 @@
+"""Environments that step together, each starting its next episode by itself.
+
+The seed of an episode is a function of (seeds, lane, number of the episode), so where a lane stands can be written down as its
+episode's number and the actions since its start: `resume` plays them again and is back in the same state, bit for bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odice.collection.replay import pack
+from odice.envs.make import Task, adapt, make, resolve
+from odice.errors import OdiceError
+from odice.evaluation.evaluate import Environment
+from odice.evaluation.rollout import ENDLESS
+from odice.types import Spec
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class ReplayWarning(UserWarning):
+    """An environment does not repeat itself for the same seed and actions."""
+
+
+class Lanes:
+    """`count` environments of one task with a box of actions."""
+
+    def __init__(
+        self,
+        env: Environment,
+        count: int,
+        seed: tuple[int, ...],
+        *,
+        max_steps: int | None = None,
+        allow_import: bool = False,
+    ):
+        self.task, self._envs = _open(env, count, max_steps, allow_import)
+        self.seed, self.count = seed, count
+        space: Any = self._envs[0].action_space
+        self.spec = Spec(self._envs[0].observation_space.shape[0], space.shape[0])  # pyright: ignore
+        self.low, self.high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
+        self._dtype = space.dtype
+        self._number = np.zeros(count, np.int64)
+        self._length = np.zeros(count, np.int64)
+        self.obs = np.stack([self._begin(i) for i in range(count)])
+
+    @property
+    def state(self) -> dict[str, list[int]]:
+        """Where the lanes stand: each one's episode, and how many steps it has made."""
+        return {"number": self._number.tolist(), "length": self._length.tolist()}
+
+    def scale(self, action: np.ndarray) -> np.ndarray:
+        """From [-1, 1] to the environment's units."""
+        return np.clip((self.high + self.low) / 2 + (self.high - self.low) / 2 * action, self.low, self.high)
+
+    def unscale(self, action: np.ndarray) -> np.ndarray:
+        """The inverse; what lies outside of the bounds is clipped."""
+        return np.clip((action - (self.high + self.low) / 2) / ((self.high - self.low) / 2), -1.0, 1.0)
+
+    def step(self, action: np.ndarray) -> np.ndarray:
+        """Step every lane with an action in [-1, 1]; gives the rows of the replay."""
+        before, after = self.obs, np.empty_like(self.obs)
+        rewards, flags = np.zeros(self.count, np.float32), np.zeros((2, self.count), bool)
+        for i in range(self.count):
+            after[i], rewards[i], *flags[:, i] = self._step(i, action[i])
+        rows = pack(self.spec, before, action, rewards, after, *flags)
+        if not np.isfinite(rows).all():
+            raise OdiceError(f"{self.task.name} gave an observation or a reward that is not finite.")
+        self._length += 1
+        self.obs = after.copy()
+        for i in np.flatnonzero(flags.any(axis=0)).tolist():
+            self._number[i] += 1
+            self._length[i] = 0
+            self.obs[i] = self._begin(i)
+        if self._length.max() >= ENDLESS:
+            raise OdiceError(f"{self.task.name} did not end within {ENDLESS} steps; cut its episodes with --max-steps.")
+        return rows
+
+    def resume(self, state: dict[str, list[int]], rows: np.ndarray) -> bool:
+        """Back to where the lanes stood after `rows`. False if an environment went another way: its episode starts over."""
+        o, a = self.spec.obs_dim, self.spec.action_dim
+        self._number[:], self._length[:] = state["number"], state["length"]
+        same = True
+        for i, length in enumerate(state["length"]):
+            self.obs[i] = obs = self._begin(i)
+            past = rows[i :: self.count][len(rows[i :: self.count]) - length :]
+            for row in past:
+                obs = self._step(i, row[o : o + a])[0].astype(np.float32)
+                if not np.array_equal(obs, row[o + a + 1 : 2 * o + a + 1]):
+                    break
+            else:
+                self.obs[i] = obs
+                continue
+            same = False
+            rows[i - self.count, -1] = 1.0  # where the replay stops, that episode was truncated
+            self._number[i] += 1
+            self._length[i] = 0
+            self.obs[i] = self._begin(i)
+        if not same:
+            warnings.warn(
+                f"{self.task.name} does not repeat itself for the same seed and actions, so the continued training is not "
+                "the uninterrupted one; it goes on with new episodes.",
+                ReplayWarning,
+                stacklevel=2,
+            )
+        return same
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, lane: int) -> np.ndarray:
+        seed = np.random.SeedSequence([*self.seed, lane, int(self._number[lane])]).generate_state(1)[0]
+        try:
+            return np.asarray(self._envs[lane].reset(seed=int(seed))[0], np.float32)
+        except Exception as error:
+            raise OdiceError(f"{self.task.name} failed in reset: {type(error).__name__}: {error}") from error
+
+    def _step(self, lane: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
+        try:
+            obs, reward, terminated, truncated, _ = self._envs[lane].step(self.scale(action).astype(self._dtype))
+        except Exception as error:
+            raise OdiceError(f"{self.task.name} failed in a step: {type(error).__name__}: {error}") from error
+        return np.asarray(obs), float(reward), bool(terminated), bool(truncated)
+
+
+def _open(env: Environment, count: int, max_steps: int | None, allow_import: bool) -> tuple[Task, list[gymnasium.Env]]:
+    """The environments, or a sentence that says why data cannot be collected in them."""
+    from gymnasium import spaces
+
+    if isinstance(env, str):
+        task = resolve(env)
+        envs = [make(env, max_steps=max_steps, allow_import=allow_import) for _ in range(count)]
+    else:
+        task = Task(name := getattr(env, "__name__", type(env).__name__), name)
+        envs = [adapt(env(), task, max_steps) for _ in range(count)]
+    space = envs[0].action_space
+    if not isinstance(space, spaces.Box):
+        raise OdiceError(f"{task.name} has actions {space}; collecting needs a box of numbers (Box).")
+    if not np.isfinite([space.low, space.high]).all():
+        raise OdiceError(f"{task.name} has actions without bounds ({space}); collecting needs a finite box.")
+    return task, envs

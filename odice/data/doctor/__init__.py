@@ -1,0 +1,112 @@
+"""The data doctor: looks a data set over and says in words what is wrong with it, and what to do.
+
+    report = odice.data.doctor.inspect(dataset)
+    for finding in report.findings: ...
+
+Errors stop training (`check`), unless a person has read them and allows them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odice.data.dataset import Dataset
+from odice.data.doctor import alignment, dynamics, episodes, values
+from odice.data.doctor.finding import Finding
+from odice.data.doctor.scan import Scan, scan
+from odice.data.summary import summarize
+from odice.errors import OdiceError, unknown_name
+
+Check = Callable[[Scan], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    values.not_finite,
+    values.reward_signal,
+    values.action_bounds,
+    values.action_kind,
+    values.constant_columns,
+    values.duplicate_columns,
+    values.extreme_values,
+    values.far_from_zero,
+    episodes.reader_evidence,
+    episodes.timeouts_as_terminals,
+    episodes.terminal_runs,
+    episodes.shifted_rewards,
+    episodes.duplicate_episodes,
+    episodes.few_episodes,
+    dynamics.teleports,
+    alignment.misaligned_rewards,
+)
+
+# every code a finding can have -> what it means, in half a sentence
+CODES = {
+    "not-finite": "NaN or infinity in the data",
+    "zero-rewards": "all rewards are zero",
+    "constant-rewards": "all rewards are equal and nothing terminates",
+    "action-out-of-bounds": "actions outside the declared bounds",
+    "unknown-bounds": "actions beyond -1 to 1 and no bounds declared",
+    "unused-actions": "discrete actions that never occur",
+    "whole-number-actions": "discrete actions read as continuous",
+    "constant-column": "columns that never change",
+    "duplicate-column": "observation columns that repeat another",
+    "extreme-value": "values far beyond all others",
+    "rounded-column": "offsets too large for float32",
+    "next-mismatch": "next observations that are not the following row",
+    "unfinished": "episodes that end without a flag",
+    "flags-inside-episode": "end flags inside an episode number",
+    "timeouts-as-terminals": "time limits written as terminals",
+    "terminal-runs": "runs of terminal rows",
+    "shifted-rewards": "rewards one row off the goal",
+    "duplicate-episodes": "episodes that occur twice",
+    "few-episodes": "too few episodes to split",
+    "teleport": "jumps inside episodes",
+}
+_RANK = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the doctor saw: numbers about the data set, and findings with the worst first."""
+
+    summary: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "error")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"summary": self.summary, "findings": [f.to_dict() for f in self.findings]}
+
+
+def inspect(dataset: Dataset) -> Report:
+    """Look the data set over. One pass for the numbers, one for the jumps; memory-mapped data sets are walked in blocks."""
+    with np.errstate(all="ignore"):  # numbers near the ends of float32 overflow in squares; the findings name them
+        seen = scan(dataset)
+        findings = [finding for one in CHECKS for finding in one(seen)]
+        summary = summarize(seen)
+    findings.sort(key=lambda f: _RANK[f.severity])
+    return Report(summary, tuple(findings))
+
+
+def check(dataset: Dataset, allow: Iterable[str] = ()) -> Report:
+    """Inspect, and refuse a data set with errors that are not allowed by their code (`"all"` allows every one)."""
+    allowed = set(allow)
+    for code in allowed - {"all"}:
+        if code not in CODES:
+            raise unknown_name("finding to allow", code, [*CODES, "all"])
+    report = inspect(dataset)
+    serious = [f for f in report.errors if f.code not in allowed and "all" not in allowed]
+    if serious:
+        more = f" (and {len(serious) - 1} more)" if len(serious) > 1 else ""
+        codes = " ".join(dict.fromkeys(f.code for f in serious))
+        first = serious[0]
+        raise OdiceError(
+            f"{dataset.meta.source}: {first.message}{more} {first.advice} To go on anyway: --allow {codes}."
+        )
+    return report

@@ -1,0 +1,183 @@
+"""One episode, many episodes stepped together, and the clock that watches them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odice.envs.perturb import perturb_start
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Act = Callable[[np.ndarray], Any]
+"""From a batch of raw observations (float32) to a batch of the environment's actions. A `Policy` is one."""
+
+LANES = 16
+ENDLESS = 100_000
+"""Steps after which an episode in an environment without a time limit is taken for endless."""
+
+
+class Rollout:
+    """One episode of an environment: what it earned, and how far it is."""
+
+    def __init__(self, name: str, seed: int, noise: float, start_noise: float, endless: int = ENDLESS):
+        self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
+        self.rng = np.random.default_rng([seed, 1])  # noise of its own, whoever runs beside it
+        self.endless, self.total, self.length, self.over = endless, 0.0, 0, False
+
+    def start(self, env: gymnasium.Env) -> None:
+        self.env = env
+        obs, _ = self._guard("reset", lambda: env.reset(seed=self.seed))
+        if self.start_noise:
+            obs = perturb_start(env, self.start_noise, self.rng)
+        self.obs = self._noisy(obs)
+
+    def step(self, action: Any) -> None:
+        obs, reward, terminated, truncated, _ = self._guard("step", lambda: self.env.step(action))
+        self.total += float(reward)
+        self.length += 1
+        self.over = bool(terminated or truncated)
+        self.obs = self._noisy(obs)
+        if not self.over and self.length >= self.endless:
+            raise OdiceError(f"{self.name} did not end within {self.length} steps; cut its episodes with --max-steps.")
+        if self.over and not np.isfinite(self.total):
+            raise OdiceError(f"{self.name} gave a return of {self.total} in the episode with seed {self.seed}.")
+
+    def _noisy(self, obs: np.ndarray) -> np.ndarray:
+        return obs + self.noise * self.rng.standard_normal(np.shape(obs)) if self.noise else obs
+
+    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except OdiceError:
+            raise
+        except Exception as error:
+            raise OdiceError(
+                f"{self.name} failed in {what} {self.length + 1} of the episode with seed {self.seed}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Clock, pool: Pool) -> None:
+    """Run at most `LANES` episodes to their end, as many at a time as there are environments."""
+    batch = lanes(envs[0])
+    convert = converter(envs[0].action_space, episodes[0].name)
+    waiting, free = list(enumerate(episodes)), list(envs)
+    running: list[tuple[int, Rollout]] = []
+    while waiting or running:
+        while waiting and free:
+            lane, episode = waiting.pop(0)
+            episode.start(free.pop())
+            running.append((lane, episode))
+        for lane, episode in running:
+            batch[lane] = episode.obs
+        actions = convert(act(batch), [lane for lane, _ in running])
+        pool.each(Rollout.step, [(episode, action) for (_, episode), action in zip(running, actions, strict=True)])
+        free += [episode.env for _, episode in running if episode.over]
+        running = [item for item in running if not item[1].over]
+        clock.check()
+
+
+def lanes(env: gymnasium.Env) -> np.ndarray:
+    """A batch of observations, of the one size that the policy sees."""
+    return np.zeros((LANES, *(env.observation_space.shape or ())), np.float32)
+
+
+def converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], list[Any]]:
+    """From what the policy gave for all lanes to what `step` takes for the running ones; refuses what it cannot take."""
+    from gymnasium import spaces
+
+    discrete = isinstance(space, spaces.Discrete)
+    first = int(getattr(space, "start", 0))
+    shape = (LANES,) if discrete else (LANES, *(space.shape or ()))
+
+    def convert(given: Any, lanes: list[int]) -> list[Any]:
+        actions = np.asarray(given)
+        if actions.shape != shape:
+            raise OdiceError(f"{name} takes a batch of actions of shape {shape}, the policy gave {actions.shape}.")
+        actions = actions[lanes]
+        if discrete:
+            return [int(action) + first for action in actions]
+        if not np.isfinite(actions).all():
+            raise OdiceError(f"The policy gave {name} an action that is not finite; its weights or inputs are broken.")
+        return list(actions.astype(space.dtype, copy=False))
+
+    return convert
+
+
+class Pool:
+    """Steps environments in threads where that pays: MuJoCo releases Python's lock while it simulates.
+
+    Only for environments that ship with Gymnasium; one that a user wrote may share state between its instances.
+    """
+
+    def __init__(self, env: gymnasium.Env):
+        builtin = type(env.unwrapped).__module__.split(".")[0] in ("gymnasium", "gymnasium_robotics")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._workers = min(cores, 4) if builtin and hasattr(env.unwrapped, "data") else 1
+        self._threads = ThreadPoolExecutor(self._workers - 1, "odice-envs") if self._workers > 1 else None
+
+    def each(self, function: Callable[..., None], calls: list[tuple[Any, ...]]) -> None:
+        """Every call once; the errors of all are raised after all are done."""
+
+        def some(part: list[tuple[Any, ...]]) -> None:
+            for arguments in part:
+                function(*arguments)
+
+        if self._threads is None or len(calls) < 2 * self._workers:
+            return some(calls)
+        others = [self._threads.submit(some, calls[i :: self._workers]) for i in range(1, self._workers)]
+        try:
+            some(calls[:: self._workers])
+        finally:
+            for other in others:
+                other.result()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
+class Clock:
+    """Says when the time is up. In the main thread it also interrupts a step that does not return."""
+
+    def __init__(self, name: str, seconds: float):
+        self.name, self.seconds, self.deadline = name, seconds, time.perf_counter() + seconds
+
+    def check(self) -> None:
+        if time.perf_counter() > self.deadline:
+            raise self._error()
+
+    def _error(self) -> OdiceError:
+        return OdiceError(
+            f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with --max-steps."
+        )
+
+    @contextmanager
+    def alarm(self) -> Iterator[None]:
+        main = threading.current_thread() is threading.main_thread()
+        free = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
+        if not free or self.seconds > 1e8:
+            yield
+            return
+
+        def ring(*_: Any) -> None:
+            raise self._error()
+
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds + 0.5)  # the check between steps comes first where it can
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

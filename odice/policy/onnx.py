@@ -1,0 +1,166 @@
+"""ONNX: the whole policy as one graph, from raw observations to the environment's actions.
+
+Normaliser, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing that
+it could forget. The graph is compared with the policy on 10,000 observations before the file appears.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odice.errors import OdiceError
+from odice.files import complete_file
+from odice.policy.policy import LAYER_NORM_EPS, Policy
+
+OPSET, IR_VERSION = 17, 8  # the first opset with LayerNormalization; read by every onnxruntime since 1.12
+CHECKED, TOLERANCE = 10_000, 1e-5
+_ONNX_ACTIVATION = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
+
+
+class Parity(NamedTuple):
+    """How far a graph is from its policy, in units of half the action's range."""
+
+    difference: float
+    """Largest difference between the graph's and the policy's actions."""
+    rounding: float
+    """Largest difference between the policy's actions in single and in double precision."""
+
+    @property
+    def allowed(self) -> float:
+        """1e-5, or what single precision itself loses: a network that saturates its tanh a hundredfold loses more."""
+        return max(TOLERANCE, self.rounding)
+
+
+def export_onnx(policy: Policy, path: str | Path) -> Parity:
+    """Write the policy as an ONNX file if it acts like the policy.
+
+    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices.
+    """
+    model = onnx_model(policy)
+    found = parity(policy, model)
+    if not found.difference <= found.allowed:
+        raise OdiceError(
+            f"The ONNX graph differs from the policy by up to {found.difference:.2g} on {CHECKED} observations (allowed: "
+            f"{found.allowed:.2g}), so {path} was not written."
+        )
+    try:
+        with complete_file(path) as temporary:
+            temporary.write_bytes(model)
+    except OSError as error:
+        raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
+    return found
+
+
+def onnx_model(policy: Policy) -> bytes:
+    """The policy as a serialised ONNX model, unchecked."""
+    onnx = _optional("onnx")
+    helper, proto = onnx.helper, onnx.TensorProto
+    nodes, constants = _graph(policy, onnx)
+    action = (
+        helper.make_tensor_value_info("action", proto.INT64, ["batch"])
+        if policy.discrete
+        else helper.make_tensor_value_info("action", proto.FLOAT, ["batch", policy.action_dim])
+    )
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [helper.make_tensor_value_info("observation", proto.FLOAT, ["batch", policy.obs_dim])],
+        [action],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="odice"
+    )
+    known = {key: policy.about.get(key) for key in ("algorithm", "env_id")}
+    known["data_fingerprint"] = (policy.about.get("data") or {}).get("fingerprint")
+    helper.set_model_props(model, {key: str(value) for key, value in known.items() if value})
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def _graph(policy: Policy, onnx: Any) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Nodes in order, each taking what the one before gave; and the constants they use."""
+    nodes: list[Any] = []
+    constants: dict[str, np.ndarray] = {}
+    value = "observation"
+
+    def add(kind: str, constant: dict[str, np.ndarray] | None = None, **attributes: Any) -> None:
+        nonlocal value
+        constants.update(constant or {})
+        made = f"{kind.lower()}_{len(nodes)}"
+        nodes.append(onnx.helper.make_node(kind, [value, *(constant or {})], [made], **attributes))
+        value = made
+
+    if policy.obs_mean is not None and policy.obs_scale is not None:
+        add("Sub", {"obs_mean": policy.obs_mean})
+        add("Div", {"obs_scale": policy.obs_scale})
+    last = len(policy.layout.sizes) - 2
+    for i in range(last + 1):
+        tensors = {key: policy.tensors[f"layers.{i}.{key}"] for key in ("weight", "bias")}
+        add("Gemm", {f"layers.{i}.{key}": tensor for key, tensor in tensors.items()})
+        if i < last and policy.layout.layer_norm:
+            norm = {f"layers.{i}.{key}": policy.tensors[f"layers.{i}.{key}"] for key in ("scale", "shift")}
+            add("LayerNormalization", norm, axis=-1, epsilon=float(LAYER_NORM_EPS))
+        if i < last:
+            add(_ONNX_ACTIVATION[policy.layout.activation])
+    if policy.layout.output == "argmax":
+        add("ArgMax", axis=-1, keepdims=0)
+    elif policy.layout.output == "tanh":
+        add("Tanh")
+    else:
+        add("Clip", {"minus_one": np.array(-1, np.float32), "plus_one": np.array(1, np.float32)})
+    if policy.action_low is not None and policy.action_high is not None:
+        low, high = policy.action_low, policy.action_high
+        add("Add", {"one": np.array(1, np.float32)})
+        add("Mul", {"half_range": (high - low) / 2})
+        add("Add", {"action_low": low})
+        add("Max", {"action_floor": low})
+        add("Min", {"action_ceiling": high})
+    nodes[-1].output[0] = "action"
+    return nodes, constants
+
+
+def parity(policy: Policy, model: bytes) -> Parity:
+    """Compare on observations like those the policy was trained on, as far as it knows them.
+
+    For choices the difference is how much less the policy's network gives the graph's choice than its own.
+    """
+    runtime = _optional("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    obs, exact = _observations(policy), policy.in_double()
+    found = session.run(["action"], {"observation": obs})[0]
+    if policy.discrete:
+        values = policy.outputs(obs)
+        chosen = np.take_along_axis(values, found[:, None], axis=-1)[:, 0]
+        return Parity(_largest(values.max(axis=-1) - chosen), _largest(values - exact.outputs(obs)))
+    low, high = policy.action_low, policy.action_high
+    half_range = 1.0 if low is None or high is None else (high - low) / 2
+    action = policy(obs)
+    return Parity(_largest((found - action) / half_range), _largest((action - exact(obs)) / half_range))
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.abs(array).max())
+
+
+def _observations(policy: Policy) -> np.ndarray:
+    """Standard normal numbers, half of them three times as wide, around the normaliser's mean where there is one."""
+    obs = np.random.default_rng(0).standard_normal((CHECKED, policy.obs_dim), dtype=np.float32)
+    obs[CHECKED // 2 :] *= 3
+    if policy.obs_mean is not None and policy.obs_scale is not None:
+        obs = obs * policy.obs_scale + policy.obs_mean
+    return obs
+
+
+def _optional(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        raise OdiceError(f"Export needs the package {name}; install it with: pip install 'odice[onnx]'") from None

@@ -1,0 +1,42 @@
+"""Stopping in an orderly way: the first signal asks the loop to checkpoint and leave, a second one leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+PARENT = "ODICE_PARENT"
+"""Set for the workers of several seeds: a worker whose parent is gone stops as if it had been told to."""
+
+
+class Stop:
+    """Listens for SIGTERM and Ctrl-C while a run works. Outside of the main thread it only hears of a lost parent."""
+
+    def __init__(self):
+        self.signal: int = 0
+        self._before: dict[int, Any] = {}
+        self._parent = int(os.environ.get(PARENT, 0))
+
+    @property
+    def asked(self) -> bool:
+        if self._parent and os.getppid() != self._parent:
+            self.signal = self.signal or signal.SIGTERM
+        return bool(self.signal)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

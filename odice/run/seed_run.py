@@ -1,0 +1,259 @@
+"""One seed of a run on disk: its logs, checkpoints, evaluations and policies.
+
+The compiled loop does not know about files, and several seeds may share it (`vmap`); a lane is what each seed has for itself.
+Everything a lane writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from odice.d4rl import normalized_score
+from odice.errors import Diverged
+from odice.evaluation.evaluate import Evaluation, Evaluator
+from odice.policy.file import is_name
+from odice.policy.policy import Policy
+from odice.run.checkpoint import Checkpoints, Restored, digest
+from odice.run.directory import RunDirectory
+from odice.run.loggers import JsonLines, open_sink, rows
+from odice.run.options import Plan
+from odice.run.prepare import Prepared
+from odice.run.progress import Display
+
+VALUES = ("value_mean", "q_mean", "nu_mean", "critic_mean")
+"""Metrics that are values of states, by which a divergence is recognised."""
+KNOBS = {"lam": "lower lam", "eta": "lower eta", "alpha": "raise alpha", "value_lr": "lower value_lr", "lr": "lower lr"}
+
+
+class Background:
+    """Evaluations in a thread beside the compiled loop, one after the other; results depend on the policy alone."""
+
+    def __init__(self, evaluator: Evaluator, episodes: int):
+        self._evaluator, self._episodes = evaluator, episodes
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="odice-evaluate")
+        self._stopped = False
+
+    def submit(self, policy: Policy, seed: int) -> Future[Evaluation]:
+        def act(obs: np.ndarray) -> np.ndarray:
+            if self._stopped:
+                raise InterruptedError("the run stops")
+            return policy(obs)
+
+        return self._pool.submit(self._evaluator, act, episodes=self._episodes, seed=seed)
+
+    def close(self) -> None:
+        """Stop at once: an evaluation that is not finished is repeated on resume."""
+        self._stopped = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._evaluator.close()
+
+
+class Pending(NamedTuple):
+    step: int
+    network: Any
+    """The policy's parameters on the host."""
+    future: Future[Evaluation]
+
+
+class Lane:
+    """The files of one seed. Call `begin` before anything is written."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        seed: int,
+        plan: Plan,
+        prepared: Prepared,
+        evaluations: Background | None,
+        display: Display,
+    ):
+        self.directory, self.seed = directory, seed
+        self.failure: Diverged | None = None
+        self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
+        self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
+        self._sums: dict[str, float] = {}
+        self._count = 0
+        self._pending: Pending | None = None
+        self._last: dict[str, Any] = {}
+        self._best: tuple[float, int] | None = None
+
+    # --- starting ------------------------------------------------------------------------------------------------------
+
+    def restore(self, like: Any, at_most: int | None = None) -> Restored | None:
+        """The newest whole checkpoint. `like` is the state's shapes."""
+
+        def wanted(facts: Mapping[str, Any]) -> dict[str, Any]:
+            return (
+                {"state": like}
+                if facts["pending"] in (None, facts["step"])
+                else {"state": like, "pending": like.policy}
+            )
+
+        return self._checkpoints.restore(wanted, at_most)
+
+    def begin(self, found: Restored | None) -> None:
+        """Cut the logs to the checkpoint (or to nothing) and repeat the evaluation that was under way."""
+        step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
+        self._checkpoints.forget_after(step)
+        path, pending = self.directory.path, facts["pending"]
+        self._metrics = JsonLines(path / "metrics.jsonl", step)
+        self._evaluated = JsonLines(path / "evaluations.jsonl", step if pending is None else pending - 1)
+        self._timing = JsonLines(path / "timing.jsonl")
+        self._sums, self._count = dict(facts["sums"]), facts["count"]
+        for row in rows(path / "evaluations.jsonl"):
+            self._last = row
+            self._rank(row["mean"], row["step"])
+        config = self.directory.read("config.json")["config"]
+        self._sinks = [open_sink(name, path, config, step) for name in self._plan.options.log]
+        if found and pending is not None:
+            arrays = found.arrays
+            self._submit(pending, arrays["pending"] if "pending" in arrays else arrays["state"].policy)
+
+    # --- while it runs -------------------------------------------------------------------------------------------------
+
+    def absorb(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
+        """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
+        self._collect(wait=False)
+        self._display.tick(step)
+        for name, value in metrics.items():
+            number = float(value)
+            if not math.isfinite(number) or (name in VALUES and abs(number) > self._prepared.value_limit):
+                raise self._diverged(step, name, number)
+            self._sums[name] = self._sums.get(name, 0.0) + length * number
+        self._count += length
+        if step % self._plan.row_steps and step != self._plan.options.steps:
+            return
+        row = {name: total / self._count for name, total in self._sums.items()} | dict(extra)
+        self._sums, self._count = {}, 0
+        self._metrics.write({"step": step, **row})
+        self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
+        self._display.update(row)
+        self._tell("train", step, row)
+
+    def evaluate(self, step: int, network: Any) -> None:
+        """Start an evaluation in the background; the one before must be finished first."""
+        self._collect(wait=True)
+        self._submit(step, network)
+
+    def save(self, step: int, state: Any) -> None:
+        """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
+        self._collect(wait=False)
+        if any(not np.isfinite(leaf).all() for leaf in _floats(state)):
+            raise self._diverged(step, "a parameter", math.nan)
+        self._metrics.sync()
+        self._evaluated.sync()
+        pending = self._pending
+        arrays = {"state": state} | ({"pending": pending.network} if pending and pending.step != step else {})
+        facts = {"pending": pending.step if pending else None, "sums": self._sums, "count": self._count}
+        began = time.perf_counter()
+        self._checkpoints.save(step, arrays, {"step": step, **facts})
+        seconds = time.perf_counter() - began
+        self._checkpoints.prune(self._best[1] if self._best else None)
+        size = sum(
+            item.stat().st_size for item in (self.directory.checkpoints / str(step)).rglob("*") if item.is_file()
+        )
+        self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
+        self.policy(step, state.policy).save(self.directory.policy / "last")
+
+    def finish(self, step: int, state: Any) -> dict[str, Any]:
+        """The last evaluation, the last policy, and the mark that the run is finished."""
+        self._collect(wait=True)
+        policy = self.policy(step, state.policy)
+        policy.with_scores(_scores(self._last)).save(self.directory.policy / "last")
+        result = {
+            "step": step,
+            "state_sha256": digest(state),
+            "last": _scores(self._last),
+            "best": self._best and {"mean": self._best[0], "step": self._best[1]},
+        }
+        self._metrics.sync()
+        self._evaluated.sync()
+        self.directory.write("result.json", result)
+        return result
+
+    def close(self) -> None:
+        for name in ("_metrics", "_evaluated", "_timing"):
+            if log := getattr(self, name, None):
+                log.close()
+        for sink in getattr(self, "_sinks", []):
+            sink.close()
+        self._checkpoints.close()
+
+    # --- evaluations ---------------------------------------------------------------------------------------------------
+
+    def policy(self, step: int, network: Any) -> Policy:
+        """What is deployed: the network, what was done to its data, and where it comes from."""
+        known = self._prepared
+        return Policy.from_network(
+            network.deterministic(),
+            known.fitted,
+            algorithm=self._plan.options.algo,
+            config=self._plan.settings,
+            data=known.facts,
+            env_id=known.env_id if is_name(known.env_id) else None,
+            reference=known.reference,
+            step=step,
+        )
+
+    def _submit(self, step: int, network: Any) -> None:
+        if self._evaluations is not None:
+            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), self.seed))
+
+    def _collect(self, wait: bool) -> None:
+        """Write down the evaluation that is under way, if it is finished (or as soon as it is)."""
+        if self._pending is None or not (wait or self._pending.future.done()):
+            return
+        step, network, future = self._pending
+        found, self._pending = future.result(), None
+        self._timing.write({"step": step, "evaluation_seconds": found.seconds})
+        self._last = row = {"step": step, **found.to_dict()}
+        if self._rank(found.mean, step):
+            self.policy(step, network).with_scores(_scores(row)).save(self.directory.policy / "best")
+        self._evaluated.write(row)
+        numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
+        self._tell("eval", step, numbers)
+        best = self._best[0] if self._best else found.mean
+        self._display.scored(_short(found, found.mean), _short(found, best))
+
+    def _rank(self, mean: float, step: int) -> bool:
+        """Keep the best; on a tie the earlier one."""
+        if self._best is not None and mean <= self._best[0]:
+            return False
+        self._best = (mean, step)
+        return True
+
+    def _tell(self, group: str, step: int, values: Mapping[str, float]) -> None:
+        for sink in self._sinks:
+            sink.write(group, step, values)
+
+    def _diverged(self, step: int, name: str, value: float) -> Diverged:
+        settings = self._plan.settings
+        knob = next((knob for knob in KNOBS if hasattr(settings, knob)), None)
+        advice = f"{KNOBS[knob]} (now {getattr(settings, knob)})" if knob else "lower the learning rate"
+        good = self._checkpoints.steps
+        kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
+        return Diverged(
+            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. Try again with "
+            f"--out NEW_FOLDER and {advice}."
+        )
+
+
+def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("mean", "std", "worst", "percent_difference", "score", "score_std", "episodes")
+    return {name: row[name] for name in names if row.get(name) is not None}
+
+
+def _short(found: Evaluation, mean: float) -> str:
+    score = normalized_score(mean, found.reference)
+    return f"{mean:.1f}" if score is None else f"{score:.1f}"
+
+
+def _floats(tree: Any) -> list[np.ndarray]:
+    return [leaf for leaf in jax.tree.leaves(tree) if np.issubdtype(leaf.dtype, np.floating)]

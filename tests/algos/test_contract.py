@@ -1,0 +1,220 @@
+"""What every registered algorithm must do: learn, save, load, resume bit for bit, export, compile once, share a `vmap`.
+
+The task is small enough for seconds: half of the logged actions push the right way, the other half pushes a little the
+wrong way. Cloning them all earns a quarter of what imitating the better half does.
+"""
+
+import dataclasses
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import odice
+from odice.algos import algorithms, entry
+from odice.data.transitions import to_transitions
+from odice.errors import OdiceError
+from odice.run.checkpoint import Checkpoints
+from odice.run.loop import initial_state, make_chunk
+from odice.run.train import Loop
+from odice.types import Spec
+
+NAMES = sorted(algorithms())
+SPEC, PIECE = Spec(3, 2), 50
+RUN: dict[str, typing.Any] = {"steps": 1000, "eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
+RUN |= {"normalise_obs": False}  # so that a state's action can be compared with the policy's
+
+
+def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndarray]:
+    """States, pushes along each axis of which a share is good, and how much they helped."""
+    rng = np.random.default_rng(seed)
+    obs = rng.uniform(-1, 1, (n, 3)).astype(np.float32)
+    right = np.sign(obs[:, :2])
+    strength = np.where(rng.random(n) < good, 0.8, -0.3)[:, None]
+    action = (right * strength + rng.normal(0, 0.05, (n, 2))).astype(np.float32)
+    ends = rng.random(n) < 0.1
+    ends[-1] = True
+    rewards = np.mean(right * action, axis=1).astype(np.float32)
+    return {
+        "observations": obs,
+        "actions": action,
+        "rewards": rewards,
+        "terminals": ends,
+        "timeouts": np.zeros(n, bool),
+    }
+
+
+def earned(act) -> float:
+    """What a policy earns per step on states it has not seen."""
+    obs = np.random.default_rng(99).uniform(-1, 1, (2000, 3)).astype(np.float32)
+    return float(np.mean(np.sign(obs[:, :2]) * np.asarray(act(obs))))
+
+
+def tiny(name: str, **more) -> dict[str, typing.Any]:
+    """Settings of an algorithm for a task of this size: small networks, large steps, a short horizon."""
+    hints = typing.get_type_hints(entry(name).config)
+    found = {
+        "batch_size": 64,
+        "discount": 0.5,
+        "discriminator_steps": 200,
+        "state_only": False,
+        "discriminator_penalty": 0.1,
+    }
+    for field in hints:
+        if field.endswith("hidden"):
+            found[field] = (32,)
+        elif field == "lr" or field.endswith("_lr"):
+            found[field] = 3e-3
+    return {key: value for key, value in found.items() if key in hints} | more
+
+
+def build(name: str, spec: Spec = SPEC):
+    return entry(name).factory(entry(name).config(**tiny(name)), spec)
+
+
+def train(name: str, out):
+    """A run on the pushes; an algorithm that asks for demonstrations finds some good ones beside them."""
+    asked = RUN | tiny(name) | {"algo": name, "out": out}
+    if not build(name).expert:
+        return odice.train(pushes(), **asked)
+    return odice.imitate(pushes(200, seed=1, good=1.0), imperfect=pushes(), absorbing=False, **asked)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Every algorithm is trained once, when the first test asks for it."""
+    runs: dict[str, odice.run.train.Run] = {}
+
+    def get(name: str):
+        if name not in runs:
+            runs[name] = train(name, tmp_path_factory.mktemp(name) / "run")
+        return runs[name]
+
+    return get
+
+
+class Compiled:
+    """An algorithm in the program that its run compiled too (so it is compiled once for all tests)."""
+
+    def __init__(self, name: str, **options):
+        found = to_transitions(odice.load(pushes()))._replace(expert=np.arange(100, dtype=np.int32))
+        self.algo, self.data = build(name), jax.device_put(found)
+        self.begin = lambda seed: initial_state(self.algo, SPEC, seed)
+        self.chunk = make_chunk(self.algo, 64, PIECE, **options)
+
+
+def reads_rewards(name: str) -> bool:
+    """Whether updates come out differently when the rewards change their sign."""
+    it = Compiled(name)
+    begin = jax.jit(it.begin)
+    a, _ = it.chunk(begin(0), it.data, 0, 0)
+    b, _ = it.chunk(begin(0), it.data._replace(reward=-it.data.reward), 0, 0)
+    return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_learns(name, trained):
+    behaviour = float(np.mean(pushes()["rewards"]))
+    assert behaviour == pytest.approx(0.25, abs=0.03)
+    score = earned(trained(name).policy)
+    knows_better = build(name).expert or reads_rewards(name)
+    assert score > (0.4 if knows_better else 0.8 * behaviour), score
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_saved_policy_acts_like_the_saved_state(name, trained):
+    run = trained(name)
+    algo = build(name)
+    like = jax.eval_shape(lambda: initial_state(algo, SPEC, 0))
+    checkpoints = Checkpoints(run.path / "checkpoints")
+    found = checkpoints.restore(lambda facts: {"state": like})
+    checkpoints.close()
+    assert found is not None
+    assert found.step == run.policy.about["step"] == RUN["steps"]
+    obs = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_allclose(run.policy(obs), algo.act(found.arrays["state"], jnp.asarray(obs)), atol=1e-5)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_resumes_bit_for_bit(name, trained, tmp_path, monkeypatch):
+    advance, seen = Loop._advance, []
+
+    def counted(self, length):
+        seen.append(length)
+        if len(seen) == 9:
+            raise Killed
+        advance(self, length)
+
+    monkeypatch.setattr(Loop, "_advance", counted)
+    with pytest.raises(Killed):
+        train(name, tmp_path / "run")
+    again = train(name, tmp_path / "run")
+    assert len(seen) == 9 + 15  # five pieces of fifty were in the checkpoint
+    assert again.result == trained(name).result
+    assert (again.path / "metrics.jsonl").read_bytes() == (trained(name).path / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_exports_with_parity(name, trained, tmp_path):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from odice.policy.onnx import export_onnx
+
+    policy = trained(name).policy
+    found = export_onnx(policy, tmp_path / "policy.onnx")
+    assert found.difference <= found.allowed
+    obs = np.random.default_rng(2).normal(size=(20, 3)).astype(np.float32)
+    session = runtime.InferenceSession(str(tmp_path / "policy.onnx"), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"observation": obs})[0], policy(obs), atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_once_and_seeds_share_a_vmap(name):
+    seeds, firsts = jnp.asarray([3, 4]), (0, PIECE)
+    alone, together = Compiled(name), Compiled(name, seeds=True)
+    begin, states = jax.jit(alone.begin), jax.jit(jax.vmap(together.begin))(seeds)
+    for first in firsts:
+        states, _ = together.chunk(states, together.data, seeds, first)
+    for i, seed in enumerate((3, 4)):
+        state = begin(seed)
+        for first in firsts:
+            state, _ = alone.chunk(state, alone.data, seed, first)
+        for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(state), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-3)
+    assert alone.chunk._cache_size() == together.chunk._cache_size() == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_action_space_is_refused_in_words(name):
+    """An algorithm either learns choices, or says that it cannot."""
+    spec, refused = Spec(3, 4, discrete=True), None
+    try:
+        algo = build(name, spec)
+    except OdiceError as error:
+        refused = str(error)
+    if refused is not None:
+        assert "discrete" in refused or "continuous" in refused
+    else:
+        state = jax.eval_shape(lambda: initial_state(algo, spec, 0))
+        assert jnp.issubdtype(jax.eval_shape(algo.act, state, jnp.zeros((5, 3))).dtype, jnp.integer)
+
+
+def test_every_setting_explains_itself():
+    import tyro
+
+    for name in NAMES:
+        config = entry(name).config
+        assert dataclasses.is_dataclass(config)
+        text = tyro.extras.get_parser(config).format_help()
+        assert "--batch-size" in text, name

@@ -1,0 +1,133 @@
+"""Lanes and replays: rows against environments that are stepped by hand, and going back to where a lane stood."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from odice.collection.replay import Replay, parts, width
+from odice.collection.vector_env import Lanes, ReplayWarning
+from odice.errors import OdiceError
+from odice.types import Spec
+
+
+class Counter(gymnasium.Env):
+    """Observes (seed, steps); ends after `seed % 3 + 2` steps, every other time by its own will; the reward is the action."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Box(np.float32([0.0]), np.float32([4.0]))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.start, self.steps = seed % 1000, 0
+        return np.array([self.start, 0.0]), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps == self.start % 3 + 2
+        even = self.start % 2 == 0
+        return np.array([self.start, self.steps]), float(action[0]), over and even, over and not even, {}
+
+
+def actions(count, t):
+    return np.full((count, 1), -1 + 0.1 * (t % 20), np.float32)
+
+
+def run(lanes, first, steps):
+    return np.concatenate([lanes.step(actions(lanes.count, t)) for t in range(first, first + steps)])
+
+
+def test_rows_are_read_back_as_the_episodes_that_were_played():
+    lanes = Lanes(Counter, 3, (7, 0))
+    found = parts(run(lanes, 0, 10), lanes.spec, 3, lanes.scale)
+    assert sum(len(part.episode.rewards) for part in found) == 30
+    assert [(part.start, part.lane) for part in found] == sorted((part.start, part.lane) for part in found)
+    numbers = dict.fromkeys(range(3), 0)
+    for part in found:
+        seed = np.random.SeedSequence([7, 0, part.lane, numbers[part.lane]]).generate_state(1)[0] % 1000
+        numbers[part.lane] += 1
+        length = len(part.episode.rewards)
+        expected = 2.0 + 2.0 * actions(1, 0)[0, 0] + 0.2 * (np.arange(part.start, part.start + length) % 20)
+        np.testing.assert_allclose(part.episode.actions[:, 0], expected, rtol=1e-6)  # in the environment's units
+        np.testing.assert_allclose(part.episode.rewards, expected, rtol=1e-6)
+        np.testing.assert_array_equal(part.episode.observations[:, 0], np.full(length + 1, seed, np.float32))
+        np.testing.assert_array_equal(part.episode.observations[:, 1], np.arange(length + 1))
+        assert part.over == (length == seed % 3 + 2)
+        assert part.episode.terminated == (part.over and seed % 2 == 0)
+        assert part.episode.truncated == (not part.episode.terminated)
+
+
+def test_a_lane_goes_back_to_where_it_stood():
+    lanes = Lanes(Counter, 2, (1, 0))
+    before = run(lanes, 0, 7)
+    state, there = lanes.state, lanes.obs.copy()
+    later = run(lanes, 7, 6)
+    other = Lanes(Counter, 2, (1, 0))
+    assert other.resume(state, before)
+    np.testing.assert_array_equal(other.obs, there)
+    np.testing.assert_array_equal(run(other, 7, 6), later)
+
+
+def test_an_environment_that_does_not_repeat_itself_starts_over_and_is_named():
+    class Forgetful(Counter):
+        def step(self, action):
+            obs, *rest = super().step(action)
+            return obs + np.random.default_rng().normal(size=2), *rest
+
+    lanes = Lanes(Forgetful, 2, (1, 0))
+    rows = run(lanes, 0, 1)
+    with pytest.warns(ReplayWarning, match="Forgetful does not repeat itself"):
+        assert not Lanes(Forgetful, 2, (1, 0)).resume(lanes.state, rows)
+    assert [part.over for part in parts(rows, lanes.spec, 2, lanes.scale)] == [True, True]
+
+
+def test_scaling_is_undone_and_clipped():
+    lanes = Lanes(Counter, 1, (0,))
+    inside = np.float32([[-1.0], [-0.25], [1.0]])
+    np.testing.assert_allclose(lanes.scale(inside), [[0.0], [1.5], [4.0]])
+    np.testing.assert_allclose(lanes.unscale(lanes.scale(inside)), inside)
+    np.testing.assert_allclose(lanes.unscale(np.float32([[9.0]])), [[1.0]])
+
+
+def test_the_replay_is_the_same_on_host_and_device():
+    spec = Spec(2, 1)
+    rng = np.random.default_rng(0)
+    replay = Replay(spec, 12)
+    pieces = [rng.normal(size=(4, width(spec))).astype(np.float32) for _ in range(2)]
+    for piece in pieces:
+        replay.add(piece)
+    np.testing.assert_array_equal(replay.rows, np.concatenate(pieces))
+    np.testing.assert_array_equal(np.asarray(replay.device)[:8], replay.rows)
+    again = Replay(spec, 12)
+    again.restore(replay.rows)
+    np.testing.assert_array_equal(np.asarray(again.device), np.asarray(replay.device))
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gymnasium.spaces.Discrete(3), "needs a box of numbers"),
+        (gymnasium.spaces.Box(-np.inf, np.inf, (1,)), "without bounds"),
+        (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), "needs a vector"),
+    ],
+)
+def test_actions_that_are_no_finite_box_are_refused(space, message):
+    class Odd(Counter):
+        action_space = space
+
+    with pytest.raises(OdiceError, match=message):
+        Lanes(Odd, 1, (0,))
+
+
+def test_an_environment_that_breaks_is_named():
+    class Broken(Counter):
+        def step(self, action):
+            raise RuntimeError("joint 3 is gone")
+
+    class Infinite(Counter):
+        def step(self, action):
+            return np.array([np.nan, 0.0]), 0.0, False, False, {}
+
+    with pytest.raises(OdiceError, match="Broken failed in a step: RuntimeError: joint 3 is gone"):
+        run(Lanes(Broken, 1, (0,)), 0, 1)
+    with pytest.raises(OdiceError, match="Infinite gave an observation or a reward that is not finite"):
+        run(Lanes(Infinite, 1, (0,)), 0, 1)

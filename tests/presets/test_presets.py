@@ -1,0 +1,116 @@
+"""The presets against the published tables."""
+
+import csv
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import odice
+from odice.algos import algorithms
+from odice.presets import PRESETS
+from odice.presets.baselines import DATA
+from odice.presets.paper import LAMBDA_ETA
+from odice.run.options import REWARDS
+
+TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
+
+
+def test_paper_numbers_by_hand():
+    hopper = odice.preset("paper", "odice", "hopper-medium-v2")
+    assert hopper.values() | {"lam": 0.6, "eta": 1.0, "value_lr": 1e-4, "twin": False} == hopper.values()
+    assert hopper.protocol.eval_every == 5_000
+    maze = odice.preset("paper", "odice", "antmaze-large-diverse-v2")
+    assert (maze.values()["lam"], maze.values()["eta"]) == (0.8, 0.8)
+    assert (maze.protocol.eval_episodes, maze.protocol.reward) == (50, "minus-3")
+
+
+def test_reference_differs_where_the_code_does():
+    values = odice.preset("reference", "odice", "walker2d-medium-replay-v2").values()
+    assert values["policy_hidden"] == (1024, 1024)
+    assert values["policy_weight_decay"] == 1e-4
+    assert values["twin"]
+    assert values["layer_norm"]
+    assert not odice.preset("reference", "odice", "antmaze-large-play-v2").values()["twin"]
+
+
+@pytest.mark.skipif(not TABLE.exists(), reason="the paper's tables are not beside this checkout")
+def test_against_the_transcribed_table():
+    for row in csv.DictReader(TABLE.read_text().splitlines()):
+        if row["setting"] != "RL":
+            continue
+        paper = odice.preset("paper", "odice", row["dataset"]).values()
+        code = odice.preset("reference", "odice", row["dataset"])
+        assert paper["lam"] == code.values()["lam"] == float(row["lambda_paper"])
+        assert paper["eta"] == code.values()["eta"] == float(row["eta_paper"])
+        assert code.values()["layer_norm"] == (row["layer_norm_code"] == "True")
+        assert code.values()["twin"] == (row["twin_v_code"] == "True")
+        assert code.values()["value_lr"] == float(row["value_lr_code"])
+        assert code.values()["policy_weight_decay"] == float(row["policy_weight_decay_code"])
+        assert code.protocol.eval_every == int(row["eval_period_code"])
+        assert code.protocol.eval_episodes == int(row["eval_episodes_code"])
+
+
+def test_the_official_codes_of_iql_and_td3_bc_do_what_their_papers_say():
+    for algo in ("iql", "td3-bc"):
+        for data in DATA:
+            paper, code = (odice.preset(name, algo, data) for name in ("paper", "reference"))
+            assert paper.values() == {key: code.values()[key] for key in paper.values()}
+            assert paper.protocol.reward == code.protocol.reward
+    assert odice.preset("paper", "iql", "antmaze-umaze-v2").values()["beta"] == 10.0
+
+
+def test_the_data_sets_are_those_of_the_table():
+    assert set(DATA) == set(LAMBDA_ETA)
+
+
+EVERY = [(name, algo) for name in sorted(PRESETS) for algo in sorted(import_module(f"odice.presets.{name}").TABLES)]
+
+
+@pytest.mark.parametrize(("name", "algo"), EVERY)
+def test_every_preset_builds_and_names_its_sources(name, algo):
+    for data in (None, "hopper-medium-v2", "antmaze-umaze-v2"):
+        found = odice.preset(name, algo, data)
+        algorithms()[algo].config(**found.values())
+        assert all(setting.source for setting in found.settings.values())
+        assert found.data == data
+        assert found.protocol.source
+        assert found.protocol.reward in REWARDS
+    assert set(import_module(f"odice.presets.{name}").TABLES[algo].rows) == set(DATA)
+
+
+def test_unknown_data_gets_the_general_values():
+    found = odice.preset("reference", "odice", "my-robot-v0")
+    assert found.data is None
+    assert found.values()["lam"] == 0.6
+
+
+SHEET = TABLE.with_name("hparams_by_algorithm.csv")
+
+
+@pytest.mark.skipif(not SHEET.exists(), reason="the facts sheet is not beside this checkout")
+def test_baselines_against_the_transcribed_table():
+    rewards = {"none": "none", "scaled": "return-range-b", "r-1": "minus-1", "10r-5": "times-10-minus-5"}
+    for row in csv.DictReader(SHEET.read_text().splitlines()):
+        code = lambda algo, name=row["dataset"]: odice.preset("reference", algo, name).values()
+        corl = lambda algo, name=row["dataset"]: odice.preset("corl", algo, name)
+        for algo in ("sql", "eql"):
+            assert code(algo)["alpha"] == float(row[f"{algo}_alpha"])
+            assert code(algo)["value_lr"] == code(algo)["policy_lr"] == float(row["ivr_lr"])
+        assert (code("iql")["expectile"], code("iql")["beta"]) == (float(row["iql_expectile"]), float(row["iql_beta"]))
+        assert code("fdvl")["temperature"] == float(row["dvl_temperature_awr"])
+        assert code("td3-bc")["alpha"] == corl("td3-bc").values()["alpha"] == float(row["td3bc_alpha"])
+        iql = corl("iql").values()
+        assert iql["expectile"] == float(row["corl_iql_expectile"])
+        assert iql["beta"] == float(row["corl_iql_beta"])
+        assert iql["polyak"] == float(row["corl_iql_target_tau"])
+        assert iql.get("deterministic", False) == (row["corl_iql_deterministic"] == "True")
+        assert corl("iql").protocol.reward == rewards[row["corl_iql_reward_norm"]]
+        cql = corl("cql").values()
+        assert cql["cql_weight"] == float(row["corl_cql_weight"])
+        assert cql["policy_lr"] == float(row["corl_cql_policy_lr"])
+        assert cql.get("lagrange_gap") == (None if row["corl_cql_lagrange_gap"] == "off" else 0.8)
+        assert cql.get("max_backup", False) == (row["corl_cql_max_backup"] == "True")
+        assert cql.get("clip_min") == (None if row["corl_cql_clip_diff_min"] == "-inf" else -200.0)
+        assert corl("cql").protocol.reward == rewards[row["corl_cql_reward"]]
+        assert corl("cql").protocol.normalise_obs == (row["corl_cql_state_norm"] == "True")
