@@ -51,7 +51,7 @@ def multiply_rate(seconds: float) -> float:
 def measure(env: str, lanes_count: int, batches: list[int], seconds: float) -> None:
     lanes = Lanes(env, lanes_count, (0, 0))
     replay = Replay(lanes.spec, 20_000)
-    state = sac(SACConfig(), lanes.spec).init(jax.random.key(0), lanes.spec)
+    state = sac(SACConfig(), lanes.spec).init(jax.random.key(0))
     step = 0
 
     def collect() -> int:
@@ -68,7 +68,7 @@ def measure(env: str, lanes_count: int, batches: list[int], seconds: float) -> N
     for batch in batches:
         cfg = SACConfig(batch_size=batch)
         learn = make_learn(cfg, lanes.spec, CHUNK)
-        box = [sac(cfg, lanes.spec).init(jax.random.key(0), lanes.spec)]
+        box = [sac(cfg, lanes.spec).init(jax.random.key(0))]
 
         def update(learn=learn, box=box) -> int:
             box[0], metrics = learn(box[0], replay.device, replay.filled, 0, 0)

@@ -47,7 +47,7 @@ def odice_updates(name: str) -> Callable[[int], None]:
     settings, _ = PAIRS[name]
     algo = odice.make(name, Spec(obs_dim=OBS, action_dim=ACTIONS), **settings)
     data = jax.device_put(to_transitions(odice.load(log)))
-    state = initial_state(algo, Spec(obs_dim=OBS, action_dim=ACTIONS), 0)
+    state = initial_state(algo, 0)
     chunks = {}
 
     def update(count: int) -> None:

@@ -32,7 +32,20 @@ MIXED = ("demo-dice", "smodice")
 def runs(discrete: str) -> dict[str, list[str]]:
     """Name of a run -> its command, without `odice`."""
     train = lambda data, algo: ["train", "--data", data, "--algo", algo, "--env", "none"]
-    imitate = lambda algo: ["imitate", "--data", HOPPER, "--algo", algo, "--env", "none", "--episode", "5", "300"]
+    imitate = lambda algo: [
+        "imitate",
+        "--data",
+        HOPPER,
+        "--algo",
+        algo,
+        "--env",
+        "none",
+        "--episode",
+        "5",
+        "300",
+        "--batch-size",
+        "64",
+    ]
     found = {f"{algo}": train(HOPPER, algo) for algo in REWARD}
     found |= {f"{algo}, reference": [*train(HOPPER, algo), "--preset", "reference"] for algo in ("odice", "iql")}
     found |= {f"{algo}, discrete": train(discrete, algo) for algo in DISCRETE}

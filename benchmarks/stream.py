@@ -91,7 +91,7 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     else:
         source, chunk = jax.device_put(to_transitions(in_ram(data))), make_chunk(algo, batch, length)
     del data
-    state = initial_state(algo, spec, 0)
+    state = initial_state(algo, 0)
 
     def advance(first: int):
         found, _ = jax.block_until_ready(chunk(state, source, 0, first))

@@ -78,7 +78,7 @@ def measure(name: str, settings: dict, data: Transitions, length: int, repeats: 
     algo = odice.make(name, SPEC, **settings)
     batch_size = odice.algorithms()[name].config(**settings).batch_size
     chunk = make_chunk(algo, batch_size, length)
-    state = initial_state(algo, SPEC, 0)
+    state = initial_state(algo, 0)
     batch: Batch = data.batch(jnp.zeros(batch_size, jnp.int32))
     batch = batch._replace(initial_obs=batch.obs) if algo.initial_states else batch
     program = jax.make_jaxpr(algo.update)(state, batch, jax.random.key(0)).jaxpr

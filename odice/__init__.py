@@ -9,16 +9,29 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it
 _PUBLIC = {
-    "algorithms": "odice.algos",
-    "make": "odice.algos",
-    "preset": "odice.presets",
-    "load": "odice.data.load",
-    "collect": "odice.collection.recipes",
-    "train": "odice.run.train",
-    "imitate": "odice.run.imitate",
-    "Policy": "odice.policy.policy",
-    "evaluate": "odice.evaluation.evaluate",
+    "Algo": "odice.types",
+    "Batch": "odice.types",
+    "Dataset": "odice.data.dataset",
+    "Divergence": "odice.core.divergences",
+    "Evaluation": "odice.evaluation.evaluate",
     "OdiceError": "odice.errors",
+    "Policy": "odice.policy.policy",
+    "Run": "odice.run.run",
+    "Spec": "odice.types",
+    "algorithms": "odice.algos.registry",
+    "batches": "odice.run.loop",
+    "collect": "odice.collection.recipes",
+    "divergence": "odice.core.divergences",
+    "evaluate": "odice.evaluation.evaluate",
+    "imitate": "odice.run.imitate",
+    "load": "odice.data.load",
+    "make": "odice.algos.registry",
+    "preset": "odice.presets",
+    "register": "odice.algos.registry",
+    "register_divergence": "odice.core.divergences",
+    "register_reader": "odice.data.load",
+    "register_reward_map": "odice.data.preprocess",
+    "train": "odice.run.train",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -75,13 +75,32 @@ class Batch(NamedTuple):
         return 1.0 - self.terminated.astype(self.reward.dtype)
 
 
-class Algo(NamedTuple):
-    """An algorithm: three pure functions that close over a frozen config. `State` is a pytree of arrays."""
+class Acts(Protocol):
+    """What acts: a pytree of arrays that can be saved as a policy."""
 
-    init: Callable[[PRNGKeyArray, Spec], Any]
+    def mode(self, obs: Float[Array, "*b obs"]) -> Array:
+        """The deterministic action at each observation."""
+        ...
+
+    def deterministic(self) -> Any:
+        """The network behind `mode`, as `core.networks.Deterministic`: what a policy file stores."""
+        ...
+
+
+class Algo(NamedTuple):
+    """An algorithm: three pure functions that close over a frozen config and the data's `Spec`.
+
+    The state is any pytree of arrays. The run, the policy file and the evaluation know nothing of it but `policy(state)`.
+    """
+
+    init: Callable[[PRNGKeyArray], Any]
     update: Callable[[Any, Batch, PRNGKeyArray], tuple[Any, Metrics]]
-    act: Callable[[Any, Float[Array, "*b obs"]], Array]
+    policy: Callable[[Any], Acts]
     initial_states: bool = False
     """Whether `update` reads `Batch.initial_obs`."""
     expert: bool = False
     """Whether `update` reads `Batch.expert`."""
+
+    def act(self, state: Any, obs: Float[Array, "*b obs"]) -> Array:
+        """The deterministic action of a state's policy."""
+        return self.policy(state).mode(obs)

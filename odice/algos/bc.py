@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from odice.algos import register
+from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core.networks import Init, Policy, TanhPolicy, policy_network
 from odice.core.optim import adam, begin, step
@@ -91,12 +91,12 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
     return jnp.sqrt(jnp.mean(jnp.square(mode - batch.action)))
 
 
-@register("bc", BCConfig, imitates=True)
+@register("bc", BCConfig, imitates=True, best_episodes="top_returns")
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
     """BC: behaviour cloning of all the data, the floor of every comparison."""
     optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         policy = policy_network(
             key,
             spec,
@@ -114,13 +114,10 @@ def bc(cfg: BCConfig, spec: Spec) -> Algo:
         metrics = {"policy_loss": loss, "action_error": action_error(state.policy, batch)}
         return State(policy, policy_opt, state.step + 1), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)
 
 
-@register("bc-10", PercentBCConfig)
+@register("bc-10", PercentBCConfig, best_episodes="top_returns")
 def percent_bc(cfg: PercentBCConfig, spec: Spec) -> Algo:
     """Percentage BC: behaviour cloning of the tenth of the episodes with the highest return."""
     return bc(cfg, spec)

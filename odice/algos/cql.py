@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from odice.algos import register
+from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic, Joined, least
 from odice.core.networks import CategoricalPolicy, Init, orthogonal
@@ -168,14 +168,14 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
     return policy, Joined(tuple(Critic(k, spec, hidden, heads=1, **options) for k, hidden in shapes))
 
 
-@register("cql", CQLConfig)
+@register("cql", CQLConfig, when_diverged=("lower", "critic_lr"))
 def cql(cfg: CQLConfig, spec: Spec) -> Algo:
     """CQL: soft actor-critic whose Q is pushed down on actions that are not in the data."""
     critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
     default_entropy = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     entropy = default_entropy if cfg.target_entropy is None else cfg.target_entropy
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         policy, critic = networks(cfg, key, spec)
         log_alpha, log_prime = jnp.zeros(()), jnp.asarray(1.0 if cfg.lagrange_form == "corl" else 0.0)
         return State(
@@ -230,7 +230,4 @@ def cql(cfg: CQLConfig, spec: Spec) -> Algo:
         opts = (policy_opt, critic_opt, alpha_opt, prime_opt)
         return State(policy, critic, target, log_alpha, log_prime, *opts, state.step + 1), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

@@ -22,8 +22,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from odice.algos import register
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
+from odice.algos.registry import register
 from odice.algos.validation import require
 from odice.types import Algo, Spec
 
@@ -47,7 +47,9 @@ class DemoDICEConfig(UnionConfig):
         require(0 <= self.smooth < 1, f"smooth must lie in [0, 1), got {self.smooth}.")
 
 
-@register("demo-dice", DemoDICEConfig, imitates=True)
+@register(
+    "demo-dice", DemoDICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr")
+)
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
     """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
     return union_algorithm(cfg, Frame(False, cfg.smooth, 1.0 + cfg.alpha, "kl-dv"), spec)

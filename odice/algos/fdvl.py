@@ -24,11 +24,11 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from odice.algos import register
-from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.registry import register
 from odice.algos.validation import positive, require
 from odice.core.critics import huber
-from odice.core.divergences import divergence
+from odice.core.divergences import Divergence, divergence
 from odice.core.extraction import advantage_weight
 from odice.errors import unknown_name
 from odice.types import Algo, Spec
@@ -46,8 +46,8 @@ class FDVLConfig(ImplicitConfig):
 
     lam: float = 0.6
     """lambda: weight of f*(d) against (1 - lambda) V(s). Larger searches harder for good actions."""
-    divergence: str = "pearson"
-    """f: the divergence (the paper: chi-square and total variation; `odice list` names more)."""
+    divergence: str | Divergence = "pearson"
+    """f: the divergence, by name or as a `Divergence` (the paper: chi-square and total variation)."""
     surrogate: bool = False
     """The official code's max(d + d^2/4, 0) and max(d, 0) in the place of the conjugates."""
     temperature: float = 3.0
@@ -66,14 +66,14 @@ class FDVLConfig(ImplicitConfig):
             f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*.",
         )
         positive(self, "huber_delta", "temperature")
-        divergence(self.divergence)
-        if self.surrogate and self.divergence not in SURROGATES:
-            raise unknown_name("divergence with a surrogate", self.divergence, SURROGATES)
+        name = divergence(self.divergence).name
+        if self.surrogate and name not in SURROGATES:
+            raise unknown_name("divergence with a surrogate", name, SURROGATES)
 
 
 def losses(cfg: FDVLConfig) -> Losses:
     """What f-DVL puts into the frame of implicit Q-learning."""
-    conjugate = SURROGATES[cfg.divergence] if cfg.surrogate else divergence(cfg.divergence).conjugate
+    conjugate = SURROGATES[divergence(cfg.divergence).name] if cfg.surrogate else divergence(cfg.divergence).conjugate
     return Losses(
         value=lambda q, v: jnp.mean(cfg.lam * conjugate(q - v) + (1.0 - cfg.lam) * v),
         weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
@@ -81,7 +81,7 @@ def losses(cfg: FDVLConfig) -> Losses:
     )
 
 
-@register("fdvl", FDVLConfig)
+@register("fdvl", FDVLConfig, **DECLARED, when_diverged=("lower", "lam"))
 def fdvl(cfg: FDVLConfig, spec: Spec) -> Algo:
     """f-DVL: the V-DICE loss with Q in the place of the one-step target, policy by advantage-weighted cloning."""
     return implicit(cfg, losses(cfg), spec)

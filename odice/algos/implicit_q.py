@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,13 +96,17 @@ class State(NamedTuple):
     step: Int[Array, ""]
 
 
+DECLARED: dict[str, Any] = {"schedule": "cosine_steps", "value": lambda state: state.value}
+"""What every algorithm of this frame tells the run."""
+
+
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
     """The algorithm that a config and three losses make."""
     optimisers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
     length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
     optimisers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_value, key_critic, key_policy = jax.random.split(key, 3)
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, layer_norm=cfg.layer_norm, init=cfg.init)
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
@@ -162,7 +166,4 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         }
         return State(value, critic, target, policy, value_opt, critic_opt, policy_opt, state.step + 1), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

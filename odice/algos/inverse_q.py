@@ -102,7 +102,7 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
     )
     critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
         critic = Critic(key_critic, spec, cfg.critic_hidden, heads=2 if cfg.twin else 1, init=cfg.init)
         if spec.discrete:
@@ -158,7 +158,4 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
         target = polyak(critic, state.target, cfg.polyak)
         return State(critic, target, policy, critic_opt, policy_opt, state.step + 1), metrics | more
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

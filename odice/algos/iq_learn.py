@@ -26,8 +26,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from odice.algos import register
 from odice.algos.inverse_q import InverseConfig, inverse
+from odice.algos.registry import register
 from odice.core.gradients import semi, true
 from odice.core.qdice import Objective, reward_divergence
 from odice.types import Algo, Spec
@@ -43,7 +43,7 @@ class IQLearnConfig(InverseConfig):
     """V(s') from the target network, without gradient (MuJoCo configs); off, the online one with gradient (library default)."""
 
 
-@register("iq-learn", IQLearnConfig, imitates=True)
+@register("iq-learn", IQLearnConfig, imitates=True, diagnose="diagnose", when_diverged=("lower", "critic_lr"))
 def iq_learn(cfg: IQLearnConfig, spec: Spec) -> Algo:
     """IQ-Learn: imitation by inverse soft Q-learning, the semi-gradient of Q-form DICE."""
     telescoping = cfg.loss == "value-expert"

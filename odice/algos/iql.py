@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from odice.algos import register
-from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.registry import register
 from odice.algos.validation import require
 from odice.core.critics import expectile
 from odice.core.extraction import advantage_weight
@@ -55,7 +55,7 @@ def losses(cfg: IQLConfig) -> Losses:
     )
 
 
-@register("iql", IQLConfig)
+@register("iql", IQLConfig, **DECLARED)
 def iql(cfg: IQLConfig, spec: Spec) -> Algo:
     """IQL: values by expectile regression on logged actions, policy by advantage-weighted cloning."""
     return implicit(cfg, losses(cfg), spec)

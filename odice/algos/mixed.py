@@ -155,7 +155,7 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
     most = math.log(spec.action_dim) / 2 if spec.discrete else -float(spec.action_dim)
     target_entropy = most if cfg.target_entropy is None else cfg.target_entropy
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_discriminator, key_value, key_policy = jax.random.split(key, 3)
         options = {"heads": 1, "init": cfg.init, "activation": frame.activation}
         make = value_network if frame.state_only else Critic
@@ -222,7 +222,4 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
             new, more = jax.lax.cond(alone, still(learn_policy), learn_policy, new, batch, key_policy)
         return new._replace(step=state.step + 1), seen | more
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act, initial_states=True, expert=True)
+    return Algo(init, update, lambda state: state.policy, initial_states=True, expert=True)

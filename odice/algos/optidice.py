@@ -38,8 +38,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from odice.algos import register
-from odice.algos.validation import continuous, positive, require, validate
+from odice.algos.registry import register
+from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
@@ -169,14 +169,19 @@ def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch
     return (loss + jnp.exp(state.log_entropy) * log_pi if cfg.entropy else loss), log_pi
 
 
-@register("optidice", OptiDICEConfig)
+@register(
+    "optidice",
+    OptiDICEConfig,
+    discrete=False,
+    value=lambda state: state.value,
+    when_diverged=("raise", "alpha"),
+)
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
-    continuous(spec, "optidice")
     optimisers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_value, key_e, key_policy, key_data = jax.random.split(key, 4)
         small = {"init": cfg.init, "last": symmetric(3e-3)}
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, **small)
@@ -257,7 +262,4 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         metrics |= {"policy_loss": loss, "entropy": -log_pi, "entropy_weight": jnp.exp(state.log_entropy)}
         return new._replace(policy=policy, log_entropy=log_entropy, policy_opt=policy_opt), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act, initial_states=cfg.initial == "episodes")
+    return Algo(init, update, lambda state: state.policy, initial_states=cfg.initial == "episodes")

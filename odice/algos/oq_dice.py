@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odice.algos import register
 from odice.algos.inverse_q import InverseConfig, inverse
+from odice.algos.registry import register
 from odice.algos.validation import require
 from odice.core.gradients import orthogonal
 from odice.core.qdice import Objective, reward_divergence
@@ -49,7 +49,7 @@ class OQDICEConfig(InverseConfig):
         orthogonal(self.eta)
 
 
-@register("oq-dice", OQDICEConfig, imitates=True)
+@register("oq-dice", OQDICEConfig, imitates=True, diagnose="diagnose", when_diverged=("lower", "critic_lr"))
 def oq_dice(cfg: OQDICEConfig, spec: Spec) -> Algo:
     """OQ-DICE: imitation by Q-form DICE whose backward gradient is projected off the forward one."""
     objective = Objective(

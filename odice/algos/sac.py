@@ -70,7 +70,7 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
     critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
 
-    def init(key: PRNGKeyArray, spec: Spec = spec) -> State:
+    def init(key: PRNGKeyArray) -> State:
         key_policy, key_critic = jax.random.split(key)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, log_std_min=LOG_STD_MIN)
         critic = Critic(key_critic, spec, cfg.critic_hidden)
@@ -111,7 +111,4 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
         }
         return State(policy, critic, target, log_alpha, policy_opt, critic_opt, alpha_opt), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

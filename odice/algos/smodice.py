@@ -25,8 +25,8 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from odice.algos import register
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
+from odice.algos.registry import register
 from odice.algos.validation import require
 from odice.types import Algo, Spec
 
@@ -55,7 +55,7 @@ class SMODICEConfig(UnionConfig):
         )
 
 
-@register("smodice", SMODICEConfig, imitates=True)
+@register("smodice", SMODICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr"))
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
     frame = Frame(cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)

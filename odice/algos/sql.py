@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from odice.algos import register
-from odice.algos.implicit_q import ImplicitConfig, Losses, implicit
+from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.registry import register
 from odice.algos.validation import positive
 from odice.core.extraction import advantage_weight
 from odice.types import Algo, Spec
@@ -94,13 +94,13 @@ def exponential_losses(cfg: EQLConfig) -> Losses:
     return Losses(value=value, weight=lambda q, v: advantage_weight(q - v, cfg.sharpness / cfg.alpha, cfg.weight_clamp))
 
 
-@register("sql", SQLConfig)
+@register("sql", SQLConfig, **DECLARED, when_diverged=("raise", "alpha"))
 def sql(cfg: SQLConfig, spec: Spec) -> Algo:
     """SQL: implicit value regularisation with chi-square; actions of negative advantage get no weight."""
     return implicit(cfg, sparse_losses(cfg), spec)
 
 
-@register("eql", EQLConfig)
+@register("eql", EQLConfig, **DECLARED, when_diverged=("raise", "alpha"))
 def eql(cfg: EQLConfig, spec: Spec) -> Algo:
     """EQL: implicit value regularisation with KL; exponential values and weights."""
     return implicit(cfg, exponential_losses(cfg), spec)

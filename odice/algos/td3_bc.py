@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from odice.algos import register
-from odice.algos.validation import continuous, require, validate
+from odice.algos.registry import register
+from odice.algos.validation import require, validate
 from odice.core.critics import Critic, least
 from odice.core.networks import Init, TanhPolicy
 from odice.core.optim import adam, begin, polyak, step
@@ -113,13 +113,12 @@ def policy_loss(
     return loss, PolicyMetrics(loss, cloning, scale)
 
 
-@register("td3-bc", TD3BCConfig)
+@register("td3-bc", TD3BCConfig, discrete=False, when_diverged=("lower", "alpha"))
 def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
     """TD3+BC: twin delayed actor-critic whose policy also clones the data."""
-    continuous(spec, "td3-bc")
     critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_policy, key_critic = jax.random.split(key)
         policy = TanhPolicy(key_policy, spec, cfg.policy_hidden, init=cfg.init)
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
@@ -161,7 +160,4 @@ def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
         }
         return state, metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

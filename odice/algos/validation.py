@@ -6,8 +6,8 @@ import dataclasses
 import math
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from odice.core.divergences import Divergence
 from odice.errors import OdiceError, unknown_name
-from odice.types import Spec
 
 
 def require(holds: bool, message: str) -> None:
@@ -49,10 +49,7 @@ def positive(config: Any, *names: str) -> None:
         require(0 < value < math.inf, f"{name} must be a positive number, got {value}.")
 
 
-def continuous(spec: Spec, algorithm: str) -> None:
-    """Refuse discrete actions where an algorithm has no form for them."""
-    require(
-        not spec.discrete,
-        f"{algorithm} needs continuous actions, but these data have {spec.action_dim} discrete ones; "
-        "use odice, sql, eql, iql, cql or bc.",
-    )
+def settings_dict(config: Any) -> dict[str, Any]:
+    """A config as plain values for a file; a divergence is written as its name."""
+    found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: value.name if isinstance(value, Divergence) else value for name, value in found.items()}

@@ -35,8 +35,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from odice.algos import register
-from odice.algos.validation import continuous, require, validate
+from odice.algos.registry import register
+from odice.algos.validation import require, validate
 from odice.core import qdice
 from odice.core.critics import Critic
 from odice.core.discriminator import Points, between
@@ -106,14 +106,20 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     return between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
 
 
-@register("value-dice", ValueDICEConfig, imitates=True)
+@register(
+    "value-dice",
+    ValueDICEConfig,
+    imitates=True,
+    discrete=False,
+    diagnose="diagnose",
+    when_diverged=("lower", "critic_lr"),
+)
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""
-    continuous(spec, "value-dice")
     objective = qdice.Objective(divergence("kl-dv"), cfg.discount, temperature=0.0, linear=1.0 - cfg.discount)
     critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
         critic = Critic(key_critic, spec, cfg.critic_hidden, heads=1, init=cfg.init, last_bias=False)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
@@ -158,7 +164,4 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
             metrics |= result.diagnostics._asdict()
         return State(critic, policy, critic_opt, policy_opt, state.step + 1), metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)

@@ -26,17 +26,17 @@ Differs from the paper (ODICE, ICLR 2024), each by a named setting:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from odice.algos import register
+from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import vdice
-from odice.core.divergences import divergence
+from odice.core.divergences import Divergence, divergence
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
@@ -50,8 +50,8 @@ class VDICEConfig:
 
     lam: float = 0.6
     """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V diverge."""
-    divergence: str = "pearson"
-    """f: the divergence between the policy's and the data's visitation (`odice list` names them)."""
+    divergence: str | Divergence = "pearson"
+    """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a `Divergence`."""
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     polyak: float = 0.005
@@ -118,7 +118,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     value_optimiser = adam(cfg.value_lr)
     policy_optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
 
-    def init(key, spec: Spec = spec) -> State:
+    def init(key) -> State:
         key_value, key_policy = jax.random.split(key)
         value = value_network(
             key_value, spec, cfg.value_hidden, heads=2 if cfg.twin else 1, layer_norm=cfg.layer_norm, init=cfg.init
@@ -181,25 +181,30 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         state = State(value, polyak(value, state.target, cfg.polyak), policy, value_opt, policy_opt, state.step + 1)
         return state, metrics
 
-    def act(state: State, obs):
-        return state.policy.mode(obs)
-
-    return Algo(init, update, act)
+    return Algo(init, update, lambda state: state.policy)
 
 
-@register("odice", ODICEConfig, imitates=True)
+DECLARED: dict[str, Any] = {
+    "imitates": True,
+    "diagnose": "diagnose",
+    "value": lambda state: state.value,
+    "when_diverged": ("lower", "lam"),
+}
+
+
+@register("odice", ODICEConfig, **DECLARED)
 def odice(cfg: ODICEConfig, spec: Spec) -> Algo:
     """O-DICE: V-DICE whose backward gradient is projected off the forward one."""
     return _vdice(cfg, orthogonal(cfg.eta), spec)
 
 
-@register("sdice", VDICEConfig, imitates=True)
+@register("sdice", VDICEConfig, **DECLARED)
 def sdice(cfg: VDICEConfig, spec: Spec) -> Algo:
     """S-DICE: V-DICE with the semi-gradient, a constraint on actions only."""
     return _vdice(cfg, semi, spec)
 
 
-@register("vdice-true", VDICEConfig, imitates=True)
+@register("vdice-true", VDICEConfig, **DECLARED)
 def vdice_true(cfg: VDICEConfig, spec: Spec) -> Algo:
     """True-gradient V-DICE: the whole gradient of the objective, without a target network."""
     return _vdice(cfg, true, spec)

@@ -12,7 +12,8 @@ from typing import Any
 
 import tyro
 
-from odice.run.options import Plan, RunOptions, complete, draft
+from odice.run.options import RunOptions
+from odice.run.plan import Plan, complete_plan, draft_plan
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -23,9 +24,10 @@ def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **gi
     for name in ("algo", "preset", "config", "data"):
         peek.add_argument(f"--{name}")
     peek.add_argument("--imitation", action="store_true", default=None)
+    peek.add_argument("--plugin", nargs="*")
     first = vars(peek.parse_known_args(argv)[0])
     data = first.pop("data")
-    base = draft(data or "", **{**first, **given})
+    base = draft_plan(data or "", **{**first, **given})
     options = base.options if data else dataclasses.replace(base.options, data=tyro.MISSING)
     flags = dataclasses.make_dataclass(
         "Flags",
@@ -41,7 +43,7 @@ def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **gi
         default=flags(options, base.settings),
         args=argv,
     )
-    return complete(Plan(dataclasses.replace(parsed.options, **given), parsed.settings, base.preset))
+    return complete_plan(Plan(dataclasses.replace(parsed.options, **given), parsed.settings, base.preset))
 
 
 def main(argv: list[str]) -> int:

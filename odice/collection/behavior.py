@@ -280,7 +280,7 @@ class _Loop:
     def _restore(self) -> None:
         """The newest checkpoint, or the beginning."""
         training, lanes, path = self._training, self._lanes, self._directory.path
-        like: State = jax.eval_shape(lambda: initial_state(self._algo, lanes.spec, self._seed))
+        like: State = jax.eval_shape(lambda: initial_state(self._algo, self._seed))
 
         def wanted(facts: dict[str, Any]) -> Any:
             replay = jax.ShapeDtypeStruct((facts["step"], width(lanes.spec)), jnp.float32)
@@ -295,7 +295,7 @@ class _Loop:
         capacity = -(-max(self._budget, step) // training.chunk) * training.chunk
         self._replay = Replay(lanes.spec, capacity)
         if found is None:
-            self.state: State = jax.jit(lambda: initial_state(self._algo, lanes.spec, self._seed))()
+            self.state: State = jax.jit(lambda: initial_state(self._algo, self._seed))()
             return
         self._display.note(f"continuing {path} from step {step:,}")
         self.state = jax.device_put(found.arrays["state"])

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from odice.errors import unknown_name
+from odice.errors import OdiceError, unknown_name
 
 Curve = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
 
@@ -52,7 +52,7 @@ class Divergence(NamedTuple):
     """False when the conjugate couples the samples of a batch (last axis), as the Donsker-Varadhan form does."""
 
 
-def _divergence(name: str, f: Curve, conjugate: Curve, weight: Curve, y_max=math.inf, y_cap=math.inf) -> Divergence:
+def from_formulas(name: str, f: Curve, conjugate: Curve, weight: Curve, y_max=math.inf, y_cap=math.inf) -> Divergence:
     """Wraps textbook formulas, valid below `y_cap`, into curves that are safe for every finite float32."""
     top = min(y_cap, _Y_LIMIT)
 
@@ -80,30 +80,30 @@ def _positive(x):
 
 def _pearson() -> Divergence:
     w = lambda y: _positive(1 + y / 2)
-    return _divergence("pearson", lambda x: (x - 1) ** 2, lambda y: w(y) ** 2 - 1, w)
+    return from_formulas("pearson", lambda x: (x - 1) ** 2, lambda y: w(y) ** 2 - 1, w)
 
 
 def _half_pearson() -> Divergence:
     w = lambda y: _positive(1 + y)
-    return _divergence("half-pearson", lambda x: (x - 1) ** 2 / 2, lambda y: (w(y) ** 2 - 1) / 2, w)
+    return from_formulas("half-pearson", lambda x: (x - 1) ** 2 / 2, lambda y: (w(y) ** 2 - 1) / 2, w)
 
 
 def _soft_chi2() -> Divergence:
     # e^y below 0 and the chi-square line above: weights stay positive, so no sample is ever cut off.
     decay = lambda y: jnp.expm1(jnp.minimum(y, 0.0))
     f = lambda x: jnp.where(x < 1, _xlogx(x) - x + 1, (x - 1) ** 2 / 2)
-    return _divergence(
+    return from_formulas(
         "soft-chi2", f, lambda y: decay(y) + _positive(y) + _positive(y) ** 2 / 2, lambda y: 1 + decay(y) + _positive(y)
     )
 
 
 def _kl() -> Divergence:
     w = lambda y: jnp.exp(y - 1)
-    return _divergence("kl", _xlogx, w, w, y_cap=1 + math.log(W_MAX))
+    return from_formulas("kl", _xlogx, w, w, y_cap=1 + math.log(W_MAX))
 
 
 def _kl_normalised() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "kl-normalised", lambda x: _xlogx(x) - x + 1, jnp.expm1, jnp.exp, y_cap=math.log(W_MAX)
     )  # f(1) = f'(1) = 0: a zero residual has weight 1
 
@@ -132,7 +132,7 @@ def _kl_donsker_varadhan() -> Divergence:
 
 
 def _forward_kl() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "forward-kl",
         lambda x: -jnp.log(x) + x - 1,
         lambda y: -jnp.log1p(-y),
@@ -143,7 +143,7 @@ def _forward_kl() -> Divergence:
 
 
 def _forward_kl_raw() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "forward-kl-raw",
         lambda x: -jnp.log(x),
         lambda y: -1 - jnp.log(-y),
@@ -154,7 +154,7 @@ def _forward_kl_raw() -> Divergence:
 
 
 def _hellinger() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "hellinger",
         lambda x: (jnp.sqrt(x) - 1) ** 2,
         lambda y: y / (1 - y),
@@ -167,7 +167,7 @@ def _hellinger() -> Divergence:
 def _le_cam() -> Divergence:
     # (f')^{-1} is negative below -3/2, where the constrained conjugate is the constant -f(0).
     bend = lambda y: jnp.maximum(y, -1.5)
-    return _divergence(
+    return from_formulas(
         "le-cam",
         lambda x: (x - 1) ** 2 / (2 * (x + 1)),
         lambda y: 2 - bend(y) - 2 * jnp.sqrt(1 - 2 * bend(y)),
@@ -179,7 +179,7 @@ def _le_cam() -> Divergence:
 
 def _le_cam_alternative() -> Divergence:
     bend = lambda y: jnp.maximum(y, -1.0)
-    return _divergence(
+    return from_formulas(
         "le-cam-alternative",
         lambda x: (1 - x) / (2 * (x + 1)),
         lambda y: 0.5 - bend(y) - 2 * jnp.sqrt(-bend(y)),
@@ -190,7 +190,7 @@ def _le_cam_alternative() -> Divergence:
 
 
 def _jensen_shannon() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "jensen-shannon",
         lambda x: _xlogx(x) - (x + 1) * jnp.log((x + 1) / 2),
         lambda y: -jnp.log1p(-jnp.expm1(y)),
@@ -202,7 +202,7 @@ def _jensen_shannon() -> Divergence:
 
 def _total_variation() -> Divergence:
     # The conjugate is +inf above 1/2. A bounded slope is the only usable surrogate: it goes on with slope 1.
-    return _divergence(
+    return from_formulas(
         "total-variation",
         lambda x: jnp.abs(x - 1) / 2,
         lambda y: jnp.maximum(y, -0.5),
@@ -213,7 +213,7 @@ def _total_variation() -> Divergence:
 
 
 def _neyman() -> Divergence:
-    return _divergence(
+    return from_formulas(
         "neyman",
         lambda x: (x - 1) ** 2 / x,
         lambda y: 2 - 2 * jnp.sqrt(1 - y),
@@ -236,7 +236,7 @@ def alpha(a: float) -> Divergence:
         base = lambda y: 1 + (a - 1) * y
         y_max = 1 / (1 - a)
         y_cap = (1 - max(W_MAX ** (a - 1), _POLE_GAP)) / (1 - a)
-    return _divergence(
+    return from_formulas(
         f"alpha({a:g})",
         lambda x: (x**a - a * x - (1 - a)) / (a * (a - 1)),
         lambda y: (base(y) ** (a * p) - 1) / a,
@@ -267,8 +267,18 @@ DIVERGENCES: dict[str, Divergence] = {
 }
 
 
-def divergence(name: str) -> Divergence:
-    """A divergence by name; `alpha(0.5)` names a member of the alpha family."""
+def register_divergence(new: Divergence) -> Divergence:
+    """Make a divergence known by its name; one that is taken is refused."""
+    if new.name in DIVERGENCES:
+        raise OdiceError(f"A divergence called {new.name!r} is registered already; choose another name.")
+    DIVERGENCES[new.name] = new
+    return new
+
+
+def divergence(name: str | Divergence) -> Divergence:
+    """A divergence by name (a `Divergence` is given back as it is); `alpha(0.5)` names a member of the alpha family."""
+    if isinstance(name, Divergence):
+        return name
     if name in DIVERGENCES:
         return DIVERGENCES[name]
     if name.startswith("alpha(") and name.endswith(")"):

@@ -56,6 +56,19 @@ ANTMAZE_REWARDS: dict[str, dict[str, Any]] = {
     "cql": {"reward_scale": 4.0, "reward_shift": -2.0},
     "corl-cql": {"reward_scale": 10.0, "reward_shift": -5.0},
 }
+# name of a reward map -> the fields of `Preprocess` that it sets
+REWARD_MAPS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "return-range": {"return_range": "episodes"},
+    "return-range-b": {"return_range": "thousand"},
+    "minus-1": ANTMAZE_REWARDS["iql"],
+    "minus-3": ANTMAZE_REWARDS["odice-paper"],
+    "zero-to-minus-3": ANTMAZE_REWARDS["odice-code"],
+    "times-4-minus-2": ANTMAZE_REWARDS["cql"],
+    "times-10-minus-5": ANTMAZE_REWARDS["corl-cql"],
+    "standard-tenth": {"standardize_reward": True, "reward_scale": 0.1},
+    "zero": {"reward_scale": 0.0},
+}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Protocol(NamedTuple):
     steps: int = 1_000_000
     reward: str = "none"
     """Name of the reward map (`data.preprocess`)."""
-    normalise_obs: bool = False
+    normalize_obs: bool = False
     clip_actions: float | None = None
     """Logged actions are clipped to +- this."""
     convention: str = "qlearning"
@@ -46,7 +46,7 @@ class Protocol(NamedTuple):
     source: str = ""
 
 
-OWN = Protocol(normalise_obs=True, source="odice's own choice: cloning failed on raw observations (docs/results.md)")
+OWN = Protocol(normalize_obs=True, source="odice's own choice: cloning failed on raw observations (docs/results.md)")
 """What holds where no preset is chosen."""
 
 

@@ -103,7 +103,7 @@ def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
         init="torch",
         batch_size=256,
     )
-    mujoco = Protocol(normalise_obs=True, source=source)
+    mujoco = Protocol(normalize_obs=True, source=source)
     antmaze = mujoco._replace(reward=maze_reward, eval_episodes=maze_episodes)
     return Table(general, mujoco, rows(Row({}, mujoco), Row({}, antmaze)))
 
@@ -161,7 +161,7 @@ def _optidice() -> Table:
     protocol = Protocol(
         steps=3_000_000,
         reward="standard-tenth",
-        normalise_obs=True,
+        normalize_obs=True,
         eval_every=10_000,
         eval_episodes=3,
         source=f"{code}; written for MuJoCo -v0 and Maze2D",

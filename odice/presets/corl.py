@@ -8,7 +8,7 @@ from odice.presets.baselines import rows, settings, td3_bc
 
 _CODE = "CORL, configs of its runs"
 
-_PLAIN = Protocol(normalise_obs=True, source=_CODE)
+_PLAIN = Protocol(normalize_obs=True, source=_CODE)
 _MAZE = _PLAIN._replace(eval_episodes=100)
 
 

@@ -11,7 +11,7 @@ from odice.presets.paper import SETTINGS as PAPER
 _CODE = "released code, imitation settings"
 _TEXT = "paper, appendix 'Experimental Details', offline imitation"
 
-PROTOCOL = Protocol(steps=500_000, reward="zero", normalise_obs=True, convention="bootstrap", source=_CODE)
+PROTOCOL = Protocol(steps=500_000, reward="zero", normalize_obs=True, convention="bootstrap", source=_CODE)
 """No rewards; observations normalised by the demonstrations, with std + 1e-3; every step whose next state is known."""
 
 _DECAY = {"hopper-expert-v2": 1e-5, "walker2d-expert-v2": 1e-3}
@@ -57,7 +57,7 @@ _PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalise
 
 # Codes of ValueDICE (absorbing states instead of terminals) and IQ-Learn (raw observations); the defaults are theirs.
 _VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
-_IQ_LEARN = PROTOCOL._replace(normalise_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
+_IQ_LEARN = PROTOCOL._replace(normalize_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
 # Demonstrations beside imperfect data: a normalised KL has no minimum over V where rows are terminated.
 _UNION = PROTOCOL._replace(absorbing=True, source="the codes of DemoDICE and SMODICE, for as long as the others")
 _DEMO_DICE = "official code of DemoDICE (KAIST-AILab/imitation-dice, e377b73); the defaults are its"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from odice.run.train import Run, train
+from odice.run.run import Run
+from odice.run.train import train
 
 
-def imitate(data: Any, *, episode: int | Iterable[int] = (), **options: Any) -> Run | list[Run]:
+def imitate(data: Any, *, episode: int | Iterable[int] = (), **options: Any) -> Run:
     """Learn from demonstrations, without rewards; the same as `odice imitate`, and as `odice.train(data, imitation=True)`.
 
-    `episode` names the episodes to imitate (one or several, by default all), `imperfect` other data to learn from beside
+    `episode` names the episodes to imitate (one or several, by default all), `suboptimal` other data to learn from beside
     them. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
     """
     chosen = [episode] if isinstance(episode, int) else list(episode)

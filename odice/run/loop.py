@@ -6,20 +6,41 @@ N seeds under one `vmap` see the batches of N separate runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, seed_keys, step_keys
-from odice.types import Algo, Batch, Metrics, Spec, Transitions
+from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, sample_rows, seed_keys, step_keys
+from odice.data.dataset import Dataset
+from odice.data.transitions import to_transitions
+from odice.types import Algo, Batch, Metrics, Transitions
 
 
-def initial_state(algo: Algo, spec: Spec, seed: int | Int[Array, ""]) -> Any:
+def initial_state(algo: Algo, seed: int | Int[Array, ""]) -> Any:
     """The state before the first update."""
-    return algo.init(seed_keys(seed)[0], spec)
+    return algo.init(seed_keys(seed)[0])
+
+
+def batches(
+    data: Transitions | Dataset, batch_size: int, *, steps: int, seed: int = 0, first_step: int = 0
+) -> Iterator[tuple[Batch, PRNGKeyArray]]:
+    """The batches of a run, one by one, each with the key of its update: for a loop of your own.
+
+    They are the batches that `odice.train` sees with this seed. A `Dataset` is taken as it is, without preprocessing.
+    """
+    source = jax.device_put(to_transitions(data, "bootstrap") if isinstance(data, Dataset) else data)
+    _, loop_key = seed_keys(seed)
+
+    @jax.jit
+    def one(step):
+        rows_key, update_key = step_keys(loop_key, step)
+        return source.batch(sample_rows(rows_key, batch_size, source.size)), update_key
+
+    for step in range(first_step, first_step + steps):
+        yield one(jnp.int32(step))
 
 
 def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):

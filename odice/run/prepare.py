@@ -19,7 +19,7 @@ from odice.data.transitions import Convention, rows_of, to_transitions
 from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
-from odice.run.options import Plan
+from odice.run.plan import Plan
 from odice.types import Algo, Batch, Spec, Transitions
 
 ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")
@@ -51,16 +51,16 @@ def prepare(plan: Plan) -> Prepared:
     """Read and check the data, fit the preprocessing and build the transitions."""
     options = plan.options
     dataset, facts, notes = _demonstrations(plan) if options.imitation else _log(plan)
-    share = getattr(plan.settings, "top_returns", 1.0)
-    if share < 1.0:  # percentage BC: the algorithm declares which episodes it learns from
-        dataset = dataset.by_return(1.0 - share)
+    best = _best_episodes(plan)
+    if best < 1.0:
+        dataset = dataset.by_return(1.0 - best)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
         seen, source = dataset, Streamed(dataset, options.convention, fitted)
     else:
         seen = fitted.apply(dataset)
         arrays = to_transitions(seen, options.convention)
-        if options.imperfect is not None:
+        if options.suboptimal is not None:
             arrays = arrays._replace(expert=_expert_rows(seen, facts["demonstrations"], options.convention))
         source = jax.device_put(arrays)
     if options.imitation and source.size < plan.settings.batch_size:
@@ -74,7 +74,7 @@ def prepare(plan: Plan) -> Prepared:
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
-    limit = _value_limit(dataset, fitted, getattr(plan.settings, "discount", 0.99))
+    limit = _value_limit(dataset, fitted, plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99))
     return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, dataset.spec)
 
 
@@ -96,10 +96,20 @@ def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
     return dataset, facts, [f"{finding.severity}: {finding.message}" for finding in heard]
 
 
+def _best_episodes(plan: Plan) -> float:
+    """The fraction of the episodes, those with the highest return, that the algorithm declares it learns from."""
+    return plan.algorithm.setting(plan.settings, plan.algorithm.best_episodes, 1.0)
+
+
 def _env_id(plan: Plan, dataset: Dataset) -> str | None:
     """The environment to evaluate in: the one that was asked for, else the one that the data name."""
     env_id = plan.options.env or dataset.meta.env_id
     return None if env_id == "none" else env_id
+
+
+def _may_import(plan: Plan, env_id: str | None) -> bool:
+    """Whether a person typed this name: no file chooses what is imported."""
+    return plan.typed_env and plan.options.env == env_id
 
 
 def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
@@ -107,7 +117,7 @@ def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
     env_id, meta = _env_id(plan, dataset), dataset.meta
     if env_id is None or dataset.discrete or meta.action_low is not None or meta.action_high is not None:
         return dataset
-    env = make(env_id, allow_import=plan.options.env == env_id)
+    env = make(env_id, allow_import=_may_import(plan, env_id))
     space = env.action_space
     env.close()
     low, high = (np.asarray(getattr(space, name, np.nan), np.float32) for name in ("low", "high"))
@@ -120,24 +130,24 @@ def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
 
 
 def _demonstrations(plan: Plan) -> Read:
-    """The chosen episodes, and behind them the imperfect data if there are any."""
+    """The chosen episodes, and behind them the suboptimal data if there are any."""
     options = plan.options
     dataset, facts, notes = _log(plan, without=ABOUT_REWARDS)
     chosen = demonstrations(dataset, options.episode, options.final_obs or "recorded")
     facts |= {"demonstrations": chosen.n_episodes, "demonstrated_returns": [round(r, 3) for r in chosen.returns[:10]]}
     if options.episode:
         facts["episode"] = list(options.episode)
-    if getattr(plan.settings, "top_returns", 1.0) < 1.0:
+    if _best_episodes(plan) < 1.0:
         raise OdiceError("top_returns chooses episodes by their rewards; to imitate, choose them with --episode.")
-    if options.imperfect is None:
+    if options.suboptimal is None:
         return chosen, facts, notes
-    others, about, more = _log(plan, options.imperfect, without=ABOUT_REWARDS)
-    facts["imperfect"] = about
+    others, about, more = _log(plan, options.suboptimal, without=ABOUT_REWARDS)
+    facts["suboptimal"] = about
     return beside(chosen, others), facts, notes + more
 
 
 def _expert_rows(seen: Dataset, episodes: int, convention: Convention) -> Any:
-    """The rows of the first so many episodes: demonstrations stand before the imperfect data."""
+    """The rows of the first so many episodes: demonstrations stand before the suboptimal data."""
     count = int(rows_of(seen, convention).kept[:episodes].sum())
     if not count:
         raise OdiceError(f"{seen.meta.source}: the demonstrations have no step whose next state is known.")
@@ -145,14 +155,14 @@ def _expert_rows(seen: Dataset, episodes: int, convention: Convention) -> Any:
 
 
 def check_expert(algo: Algo, plan: Plan) -> str | None:
-    """Refuse an algorithm that needs imperfect data and has none; say so if there are some and it cannot tell them apart."""
-    name, given = plan.options.algo, plan.options.imperfect is not None
+    """Refuse an algorithm that needs suboptimal data and has none; say so if there are some and it cannot tell them apart."""
+    name, given = plan.options.algo, plan.options.suboptimal is not None
     if algo.expert and not given:
         raise OdiceError(
-            f"{name} learns from demonstrations beside imperfect data: `odice imitate --algo {name} --data DEMONSTRATIONS "
-            "--imperfect SOURCE`."
+            f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data DEMONSTRATIONS "
+            "--suboptimal SOURCE`."
         )
-    return f"{name} learns from demonstrations and imperfect data alike" if given and not algo.expert else None
+    return f"{name} learns from demonstrations and suboptimal data alike" if given and not algo.expert else None
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:
@@ -174,7 +184,7 @@ def open_evaluator(plan: Plan, prepared: Prepared) -> Evaluator | None:
     if prepared.env_id is None:
         return None
     evaluator = Evaluator(
-        prepared.env_id, reference=prepared.reference, allow_import=plan.options.env == prepared.env_id
+        prepared.env_id, reference=prepared.reference, allow_import=_may_import(plan, prepared.env_id)
     )
     try:
         evaluator.check(*prepared.raw)

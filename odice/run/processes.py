@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from odice.algos.validation import settings_dict
 from odice.errors import Diverged, Interrupted, OdiceError, exit_code
 from odice.run.interrupt import PARENT, Stop
-from odice.run.options import Plan
+from odice.run.plan import Plan
 
 ONE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -36,8 +37,8 @@ def train_processes(plans: list[Plan]) -> None:
     workers: dict[int, subprocess.Popen[str]] = {}
     waiting, codes = list(plans), {}
     options = plans[0].options
-    with Stop() as stop, _on_disk(options.data) as data, _on_disk(options.imperfect) as imperfect:
-        sources = {"data": data, "imperfect": imperfect}
+    with Stop() as stop, _on_disk(options.data) as data, _on_disk(options.suboptimal) as suboptimal:
+        sources = {"data": data, "suboptimal": suboptimal}
         while waiting or workers:
             if stop.asked:
                 _stop(workers, stop.signal)
@@ -68,8 +69,8 @@ def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subpro
     own = [item.name for item in dataclasses.fields(plan.options) if item.name not in (*sources, "config")]
     told = {
         "data": sources["data"],
-        "options": {name: getattr(plan.options, name) for name in own} | {"imperfect": sources["imperfect"]},
-        "settings": dataclasses.asdict(plan.settings),
+        "options": {name: getattr(plan.options, name) for name in own} | {"suboptimal": sources["suboptimal"]},
+        "settings": settings_dict(plan.settings),
     }
     worker = subprocess.Popen(
         [sys.executable, "-m", "odice.run.processes", json.dumps(told)],
@@ -105,11 +106,11 @@ def _on_disk(data: Any) -> Iterator[str | None]:
 
 
 def main(argument: str) -> int:
-    from odice.run.options import resolve
+    from odice.run.plan import make_plan
     from odice.run.train import train_plan
 
     told = json.loads(argument)
-    return exit_code(lambda: train_plan(resolve(told["data"], **told["options"], **told["settings"])))
+    return exit_code(lambda: train_plan(make_plan(told["data"], **told["options"], **told["settings"])))
 
 
 if __name__ == "__main__":

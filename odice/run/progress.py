@@ -38,7 +38,7 @@ class Display:
 
     @property
     def rate(self) -> float:
-        """Updates per second since the first piece was done, so without compilation."""
+        """Updates per second since the first chunk was done, so without compilation."""
         seconds, step = self._began or (time.monotonic(), self._step)
         return (self._step - step) / max(time.monotonic() - seconds, 1e-9)
 

@@ -1,7 +1,7 @@
 """One seed of a run on disk: its logs, checkpoints, evaluations and policies.
 
-The compiled loop does not know about files, and several seeds may share it (`vmap`); a lane is what each seed has for itself.
-Everything a lane writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
+The compiled loop does not know about files, and several seeds may share it (`vmap`); a `SeedRun` is what each seed has for
+itself. Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
 """
 
 from __future__ import annotations
@@ -9,50 +9,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
-from odice.evaluation.evaluate import Evaluation, Evaluator
+from odice.evaluation.evaluate import Evaluation
 from odice.policy.file import is_name
 from odice.policy.policy import Policy
 from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
+from odice.run.divergence import advice, all_finite, bad_metric
+from odice.run.evaluations import BackgroundEvaluator
 from odice.run.loggers import JsonLines, open_sink, rows
-from odice.run.options import Plan
+from odice.run.plan import Plan
 from odice.run.prepare import Prepared
 from odice.run.progress import Display
-
-VALUES = ("value_mean", "q_mean", "nu_mean", "critic_mean")
-"""Metrics that are values of states, by which a divergence is recognised."""
-KNOBS = {"lam": "lower lam", "eta": "lower eta", "alpha": "raise alpha", "value_lr": "lower value_lr", "lr": "lower lr"}
-
-
-class Background:
-    """Evaluations in a thread beside the compiled loop, one after the other; results depend on the policy alone."""
-
-    def __init__(self, evaluator: Evaluator, episodes: int):
-        self._evaluator, self._episodes = evaluator, episodes
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="odice-evaluate")
-        self._stopped = False
-
-    def submit(self, policy: Policy, seed: int) -> Future[Evaluation]:
-        def act(obs: np.ndarray) -> np.ndarray:
-            if self._stopped:
-                raise InterruptedError("the run stops")
-            return policy(obs)
-
-        return self._pool.submit(self._evaluator, act, episodes=self._episodes, seed=seed)
-
-    def close(self) -> None:
-        """Stop at once: an evaluation that is not finished is repeated on resume."""
-        self._stopped = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._evaluator.close()
+from odice.types import Algo
 
 
 class Pending(NamedTuple):
@@ -62,7 +37,7 @@ class Pending(NamedTuple):
     future: Future[Evaluation]
 
 
-class Lane:
+class SeedRun:
     """The files of one seed. Call `begin` before anything is written."""
 
     def __init__(
@@ -71,10 +46,11 @@ class Lane:
         seed: int,
         plan: Plan,
         prepared: Prepared,
-        evaluations: Background | None,
+        algo: Algo,
+        evaluations: BackgroundEvaluator | None,
         display: Display,
     ):
-        self.directory, self.seed = directory, seed
+        self.directory, self.seed, self._algo = directory, seed, algo
         self.failure: Diverged | None = None
         self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
         self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
@@ -90,11 +66,9 @@ class Lane:
         """The newest whole checkpoint. `like` is the state's shapes."""
 
         def wanted(facts: Mapping[str, Any]) -> dict[str, Any]:
-            return (
-                {"state": like}
-                if facts["pending"] in (None, facts["step"])
-                else {"state": like, "pending": like.policy}
-            )
+            if facts["pending"] in (None, facts["step"]):
+                return {"state": like}
+            return {"state": like, "pending": jax.eval_shape(self._algo.policy, like)}
 
         return self._checkpoints.restore(wanted, at_most)
 
@@ -114,7 +88,7 @@ class Lane:
         self._sinks = [open_sink(name, path, config, step) for name in self._plan.options.log]
         if found and pending is not None:
             arrays = found.arrays
-            self._submit(pending, arrays["pending"] if "pending" in arrays else arrays["state"].policy)
+            self._submit(pending, arrays["pending"] if "pending" in arrays else self._algo.policy(arrays["state"]))
 
     # --- while it runs -------------------------------------------------------------------------------------------------
 
@@ -122,10 +96,10 @@ class Lane:
         """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
         self._collect(wait=False)
         self._display.tick(step)
-        for name, value in metrics.items():
-            number = float(value)
-            if not math.isfinite(number) or (name in VALUES and abs(number) > self._prepared.value_limit):
-                raise self._diverged(step, name, number)
+        numbers = {name: float(value) for name, value in metrics.items()}
+        if bad := bad_metric(numbers, self._plan.algorithm, self._prepared.value_limit):
+            raise self._diverged(step, *bad)
+        for name, number in numbers.items():
             self._sums[name] = self._sums.get(name, 0.0) + length * number
         self._count += length
         if step % self._plan.row_steps and step != self._plan.options.steps:
@@ -145,7 +119,7 @@ class Lane:
     def save(self, step: int, state: Any) -> None:
         """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
         self._collect(wait=False)
-        if any(not np.isfinite(leaf).all() for leaf in _floats(state)):
+        if not all_finite(state):
             raise self._diverged(step, "a parameter", math.nan)
         self._metrics.sync()
         self._evaluated.sync()
@@ -160,12 +134,12 @@ class Lane:
             item.stat().st_size for item in (self.directory.checkpoints / str(step)).rglob("*") if item.is_file()
         )
         self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
-        self.policy(step, state.policy).save(self.directory.policy / "last")
+        self.policy(step, self._algo.policy(state)).save(self.directory.policy / "last")
 
     def finish(self, step: int, state: Any) -> dict[str, Any]:
         """The last evaluation, the last policy, and the mark that the run is finished."""
         self._collect(wait=True)
-        policy = self.policy(step, state.policy)
+        policy = self.policy(step, self._algo.policy(state))
         policy.with_scores(_scores(self._last)).save(self.directory.policy / "last")
         result = {
             "step": step,
@@ -234,14 +208,11 @@ class Lane:
             sink.write(group, step, values)
 
     def _diverged(self, step: int, name: str, value: float) -> Diverged:
-        settings = self._plan.settings
-        knob = next((knob for knob in KNOBS if hasattr(settings, knob)), None)
-        advice = f"{KNOBS[knob]} (now {getattr(settings, knob)})" if knob else "lower the learning rate"
         good = self._checkpoints.steps
         kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
         return Diverged(
             f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. Try again with "
-            f"--out NEW_FOLDER and {advice}."
+            f"--out NEW_FOLDER and {advice(self._plan.algorithm, self._plan.settings)}."
         )
 
 
@@ -253,7 +224,3 @@ def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
 def _short(found: Evaluation, mean: float) -> str:
     score = normalized_score(mean, found.reference)
     return f"{mean:.1f}" if score is None else f"{score:.1f}"
-
-
-def _floats(tree: Any) -> list[np.ndarray]:
-    return [leaf for leaf in jax.tree.leaves(tree) if np.issubdtype(leaf.dtype, np.floating)]

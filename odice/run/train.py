@@ -1,7 +1,7 @@
 """`odice.train`: from data to a run directory, and from an interrupted run to the result it would have had.
 
-The loop hands the compiled program pieces of `piece_steps` updates and takes in the metrics of one piece while the next
-one runs. Between two pieces it may evaluate (in the background), checkpoint, or stop because it was asked to. What is
+The loop hands the compiled program chunks of `chunk_steps` updates and takes in the metrics of one chunk while the next
+one runs. Between two chunks it may evaluate (in the background), checkpoint, or stop because it was asked to. What is
 computed does not depend on any of that.
 """
 
@@ -15,56 +15,40 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from odice import __version__
-from odice.algos import entry
 from odice.core.diagnostics import feature_products
 from odice.data.store.store import Streamed
 from odice.errors import Diverged, Interrupted, OdiceError
-from odice.policy.policy import Policy
 from odice.run.directory import RunDirectory, differences
+from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
-from odice.run.options import Plan, RunOptions, resolve
+from odice.run.options import RunOptions
+from odice.run.plan import Plan, make_plan
 from odice.run.prepare import Prepared, check_expert, open_evaluator, prepare, sample
 from odice.run.progress import Display
 from odice.run.provenance import git_revision, versions
-from odice.run.seed_run import Background, Lane
+from odice.run.run import Run
+from odice.run.seed_run import SeedRun
 from odice.run.stream import StreamedChunk
 from odice.types import Algo
 
 
-class Run(NamedTuple):
-    """A finished run."""
-
-    path: Path
-    result: dict[str, Any]
-    """The final step, the last and the best scores, the state's SHA-256."""
-
-    @property
-    def policy(self) -> Policy:
-        """The policy at the end of the run."""
-        return Policy.load(self.path / "policy" / "last")
-
-    @property
-    def best_policy(self) -> Policy:
-        """The policy of the best evaluation. Choosing it looks at the environment: report the last one beside it."""
-        return Policy.load(self.path / "policy" / "best")
-
-
-def train(data: Any, **options: Any) -> Run | list[Run]:
+def train(data: Any, **options: Any) -> Run:
     """Train an algorithm on a data set; the same as `odice train`.
 
     `data` is anything `odice.load` takes. `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env,
-    steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run, or a list of them if
-    `seeds` is given. A run that was interrupted in the same folder is continued; one that is finished is given back.
+    steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run; with `seeds`, one whose
+    `seeds` are the single runs. A run that was interrupted in the same folder is continued; one that is finished is given
+    back.
     """
-    return train_plan(resolve(data, **options))
+    return train_plan(make_plan(data, **options))
 
 
 train.__signature__ = inspect.Signature(  # every option by name, in help() and in editors
@@ -80,8 +64,8 @@ train.__signature__ = inspect.Signature(  # every option by name, in help() and 
 )
 
 
-def train_plan(plan: Plan) -> Run | list[Run]:
-    """Run what was resolved: one seed, several in processes, or several in one `vmap`."""
+def train_plan(plan: Plan) -> Run:
+    """Run what was decided: one seed, several in processes, or several in one `vmap`."""
     options = plan.options
     if options.seeds is None:
         return _train([plan])[0]
@@ -90,8 +74,10 @@ def train_plan(plan: Plan) -> Run | list[Run]:
         from odice.run.processes import train_processes
 
         train_processes(plans)
-        return [Run(_folder(each), RunDirectory(_folder(each)).read("result.json")) for each in plans]
-    return _train(plans)
+        runs = [Run.open(_folder(each)) for each in plans]
+    else:
+        runs = _train(plans)
+    return Run(runs[0].path.parent, {}, tuple(runs))
 
 
 def one_seed(plan: Plan, seed: int) -> Plan:
@@ -124,38 +110,41 @@ def _train(plans: list[Plan]) -> list[Run]:
         if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
-        algo = entry(plan.options.algo).factory(plan.settings, prepared.spec)
+        algo = plan.algorithm.build(plan.settings, prepared.spec)
         alike = check_expert(algo, plan)
         evaluations = None
         if evaluator := open_evaluator(plan, prepared):
-            evaluations = Background(evaluator, plan.options.eval_episodes or 10)
+            evaluations = BackgroundEvaluator(evaluator, plan.options.eval_episodes or 10)
             stack.callback(evaluations.close)
         for each, directory in zip(plans, directories, strict=True):
             _claim(directory, each, prepared, display)
         finished = [Run(directory.path, result) for directory in directories if (result := directory.result)]
         if len(finished) == len(plans):
             for run in finished:
-                display.note(f"{run.path}: already {summary(run)}; nothing to do")
+                display.note(f"{run.path}: already {run.summary()}; nothing to do")
             return finished
         notes = [*prepared.notes, alike, evaluator.task.note if evaluator else None]
         for note in filter(None, notes):
             display.note(note)
-        lanes = []
+        seed_runs = []
         for each, directory in zip(plans, directories, strict=True):
-            lanes.append(Lane(directory, each.options.seed, each, prepared, evaluations, display))
-            stack.callback(lanes[-1].close)
+            seed_runs.append(SeedRun(directory, each.options.seed, each, prepared, algo, evaluations, display))
+            stack.callback(seed_runs[-1].close)
         stop = stack.enter_context(Stop())
-        return Loop(plan, prepared, algo, lanes, display, stop).run()
+        return Loop(plan, prepared, algo, seed_runs, display, stop).run()
 
 
 class Loop:
-    """The updates of one or several lanes, from where they are to the end."""
+    """The updates of one or several seeds, from where they are to the end."""
 
-    def __init__(self, plan: Plan, prepared: Prepared, algo: Algo, lanes: list[Lane], display: Display, stop: Stop):
+    def __init__(
+        self, plan: Plan, prepared: Prepared, algo: Algo, seed_runs: list[SeedRun], display: Display, stop: Stop
+    ):
         self._algo = algo
-        self._plan, self._prepared, self._lanes, self._display, self._stop = plan, prepared, lanes, display, stop
-        self._together = len(lanes) > 1
-        seeds = [lane.seed for lane in lanes]
+        self._plan, self._prepared, self._display, self._stop = plan, prepared, display, stop
+        self._seed_runs = seed_runs
+        self._together = len(seed_runs) > 1
+        seeds = [each.seed for each in seed_runs]
         self._seed = jnp.asarray(seeds) if self._together else seeds[0]
         self._chunks: dict[int, Any] = {}
         self._sample = sample(prepared.source) if plan.options.diagnostics else None
@@ -166,7 +155,7 @@ class Loop:
         self.step, self.state = self._start()
         try:
             while self.step < steps and self._alive():
-                self._advance(min(plan.piece_steps, steps - self.step))
+                self._advance(min(plan.chunk_steps, steps - self.step))
                 at_end, asked = (
                     self.step == steps,
                     self._stop.asked,
@@ -180,7 +169,7 @@ class Loop:
             return self._finish()
         except OSError as error:
             raise OdiceError(
-                f"{self._lanes[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its checkpoints are "
+                f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its checkpoints are "
                 "intact. When the cause is removed, run the same command again to continue."
             ) from error
         finally:
@@ -188,7 +177,7 @@ class Loop:
                 if isinstance(chunk, StreamedChunk):
                     chunk.close()
 
-    # --- pieces --------------------------------------------------------------------------------------------------------
+    # --- chunks --------------------------------------------------------------------------------------------------------
 
     def _advance(self, length: int) -> None:
         if length not in self._chunks:
@@ -197,16 +186,16 @@ class Loop:
         self.state, metrics = self._chunks[length](self.state, self._prepared.source, self._seed, self.step)
         self.step += length
         self._waiting.append((self.step, length, metrics))
-        if len(self._waiting) > 1:  # the next piece is under way: there is time to look at the one before
-            self._absorb(self._waiting.pop(0), [{}] * len(self._lanes))
+        if len(self._waiting) > 1:  # the next chunk is under way: there is time to look at the one before
+            self._absorb(self._waiting.pop(0), [{}] * len(self._seed_runs))
 
-    def _absorb(self, piece: tuple[int, int, Any], extras: list[dict[str, float]]) -> None:
-        step, length, metrics = piece
+    def _absorb(self, chunk: tuple[int, int, Any], extras: list[dict[str, float]]) -> None:
+        step, length, metrics = chunk
         metrics = jax.device_get(metrics)
-        for i, lane in self._alive():
+        for i, one in self._alive():
             own = {name: value[i] if self._together else value for name, value in metrics.items()}
-            with _failing(lane, alone=not self._together):
-                lane.absorb(step, length, own, extras[i])
+            with _failing(one, alone=not self._together):
+                one.absorb(step, length, own, extras[i])
 
     def _boundary(self, evaluate: bool, save: bool) -> None:
         """Bring the host up to date with the device, then evaluate and save."""
@@ -214,64 +203,65 @@ class Loop:
         extras = [self._diagnose(state) if evaluate else {} for state in states]
         while self._waiting:
             self._absorb(self._waiting.pop(0), extras)
-        for i, lane in self._alive():
-            with _failing(lane, alone=not self._together):
+        for i, one in self._alive():
+            with _failing(one, alone=not self._together):
                 if evaluate:
-                    lane.evaluate(self.step, states[i].policy)
+                    one.evaluate(self.step, self._algo.policy(states[i]))
                 if save:
-                    lane.save(self.step, states[i])
+                    one.save(self.step, states[i])
         if save:
             self._saved = self.step
 
     def _diagnose(self, state: Any) -> dict[str, float]:
-        if self._sample is None or not hasattr(state, "value"):
+        value = self._plan.algorithm.value
+        if self._sample is None or value is None:
             return {}
-        return {name: float(value) for name, value in feature_products(state.value, self._sample).items()}
+        return {name: float(number) for name, number in feature_products(value(state), self._sample).items()}
 
     def _host_states(self) -> list[Any]:
         host = jax.device_get(self.state)
         if not self._together:
             return [host]
-        return [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(self._lanes))]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(self._seed_runs))]
 
-    def _alive(self) -> list[tuple[int, Lane]]:
-        return [(i, lane) for i, lane in enumerate(self._lanes) if lane.failure is None]
+    def _alive(self) -> list[tuple[int, SeedRun]]:
+        return [(i, one) for i, one in enumerate(self._seed_runs) if one.failure is None]
 
     # --- start and end -------------------------------------------------------------------------------------------------
 
     def _start(self) -> tuple[int, Any]:
-        """The state to go on from: every lane's newest checkpoint that all of them have, or the beginning."""
+        """The state to go on from: every one's newest checkpoint that all of them have, or the beginning."""
 
         def initial(seed: Any) -> Any:
-            return initial_state(self._algo, self._prepared.spec, seed)
+            return initial_state(self._algo, seed)
 
         like = jax.eval_shape(initial, 0)
-        found, at_most = [lane.restore(like) for lane in self._lanes], None
+        found, at_most = [one.restore(like) for one in self._seed_runs], None
         while len({one.step if one else 0 for one in found}) > 1:
             at_most = min(one.step if one else 0 for one in found)
-            found = [lane.restore(like, at_most) for lane in self._lanes]
-        for lane, one in zip(self._lanes, found, strict=True):
-            lane.begin(one)
+            found = [one.restore(like, at_most) for one in self._seed_runs]
+        for seed_run, checkpoint in zip(self._seed_runs, found, strict=True):
+            seed_run.begin(checkpoint)
         self._saved = found[0].step if found[0] else 0
         if found[0] is None:
             return 0, jax.jit(jax.vmap(initial) if self._together else initial)(self._seed)
-        self._display.note(f"continuing {self._lanes[0].directory.path} from step {self._saved:,}")
+        self._display.note(f"continuing {self._seed_runs[0].directory.path} from step {self._saved:,}")
         states = [one.arrays["state"] for one in found if one]
         state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._together else states[0]
         return self._saved, jax.device_put(state)
 
     def _finish(self) -> list[Run]:
         states = self._host_states()
-        runs = [Run(lane.directory.path, lane.finish(self.step, states[i])) for i, lane in self._alive()]
-        failures = [lane.failure for lane in self._lanes if lane.failure]
+        runs = [Run(one.directory.path, one.finish(self.step, states[i])) for i, one in self._alive()]
+        failures = [one.failure for one in self._seed_runs if one.failure]
         if failures:
             raise failures[0]
         for run in runs:
-            self._display.note(summary(run))
+            self._display.note(run.summary())
         return runs
 
     def _interrupted(self) -> Interrupted:
-        where = self._lanes[0].directory.path
+        where = self._seed_runs[0].directory.path
         return Interrupted(
             f"stopped at step {self.step:,}; the checkpoint is in {where}. Run the same command again to continue.",
             self._stop.signal,
@@ -279,24 +269,14 @@ class Loop:
 
 
 @contextmanager
-def _failing(lane: Lane, alone: bool) -> Iterator[None]:
+def _failing(one: SeedRun, alone: bool) -> Iterator[None]:
     """A seed that diverges stops alone; the others of its `vmap` go on."""
     try:
         yield
     except Diverged as error:
         if alone:
             raise
-        lane.failure = error
-
-
-def summary(run: Run) -> str:
-    """A finished run in a sentence."""
-    last, best = run.result["last"], run.result["best"]
-    score = ""
-    if last:
-        normalised = f" (score {last['score']:.1f})" if "score" in last else ""
-        score = f" last return {last['mean']:.1f}{normalised}, best {best['mean']:.1f} at step {best['step']:,};"
-    return f"finished {run.result['step']:,} updates;{score} the policy is in {run.path / 'policy' / 'last'}"
+        one.failure = error
 
 
 # --- what is recorded --------------------------------------------------------------------------------------------------
@@ -304,8 +284,8 @@ def summary(run: Run) -> str:
 
 def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Display) -> None:
     identity = {**plan.identity(), "env": prepared.env_id, "data": prepared.facts["fingerprint"]}
-    if imperfect := prepared.facts.get("imperfect"):
-        identity["imperfect"] = imperfect["fingerprint"]
+    if suboptimal := prepared.facts.get("suboptimal"):
+        identity["suboptimal"] = suboptimal["fingerprint"]
     known = versions()
     record = {
         "odice": __version__,

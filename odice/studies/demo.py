@@ -16,7 +16,8 @@ from odice.files import complete_file
 from odice.reports.curves import learning_curve
 from odice.reports.figures import save
 from odice.run.loggers import rows
-from odice.run.train import Run, train
+from odice.run.run import Run
+from odice.run.train import train
 
 DATA = "bundled/hopper-replay"
 # chosen by measurement on the bundled data (docs/collect.md); small networks and fast rates, so that minutes are enough

@@ -155,12 +155,12 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
 
 def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], stop: Event) -> list[Outcome]:
     """Trains one rule for every seed; one compiled program serves them all, as every log has the same length."""
-    algo, spec, world = config.algorithm(rule), config.spec, config.world
+    algo, world = config.algorithm(rule), config.world
     chunks = {length: make_chunk(algo, config.batch_size, length) for length in {CHUNK, config.steps % CHUNK} if length}
     outcomes = []
     for seed in range(config.seed, config.seed + config.seeds):
         log = gridworld.collect(world, config.transitions, seed)
-        data, state = transitions(config, log), initial_state(algo, spec, seed)
+        data, state = transitions(config, log), initial_state(algo, seed)
         for first in range(0, config.steps, CHUNK):
             length = min(CHUNK, config.steps - first)
             state, _ = jax.block_until_ready(chunks[length](state, data, seed, first))

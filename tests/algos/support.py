@@ -40,7 +40,7 @@ def warm(name, settings, spec=SPEC, steps=3, jit=False, **batch_options):
 def _warm(name, settings, spec, steps, jit, batch_options):
     algo = make(name, spec, **dict(settings))
     algo = algo._replace(update=jax.jit(algo.update)) if jit else algo
-    begin = lambda key: algo.init(key, spec)
+    begin = algo.init
     state = (jax.jit(begin) if jit else begin)(jax.random.key(1))
     for i in range(steps):
         batch = make_batch(10 + i, discrete=spec.discrete, **dict(batch_options))
@@ -154,7 +154,7 @@ def learn(name, *, steps=800, batch=128, discrete=False, **settings):
     """The first action after training on `two_steps`, and the metrics of the second half of training."""
     spec = Spec(2, 5 if discrete else 1, discrete)
     algo = make(name, spec, **settings)
-    state, data = jax.jit(lambda seed: initial_state(algo, spec, seed))(0), two_steps(discrete=discrete)
+    state, data = jax.jit(lambda seed: initial_state(algo, seed))(0), two_steps(discrete=discrete)
     half = make_chunk(algo, batch, steps // 2)
     state, _ = half(state, data, 0, 0)
     state, metrics = half(state, data, 0, steps // 2)

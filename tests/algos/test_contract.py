@@ -24,7 +24,7 @@ from odice.types import Spec
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
 RUN: dict[str, typing.Any] = {"steps": 1000, "eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
-RUN |= {"normalise_obs": False}  # so that a state's action can be compared with the policy's
+RUN |= {"normalize_obs": False}  # so that a state's action can be compared with the policy's
 
 
 def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndarray]:
@@ -79,13 +79,13 @@ def train(name: str, out):
     asked = RUN | tiny(name) | {"algo": name, "out": out}
     if not build(name).expert:
         return odice.train(pushes(), **asked)
-    return odice.imitate(pushes(200, seed=1, good=1.0), imperfect=pushes(), absorbing=False, **asked)
+    return odice.imitate(pushes(200, seed=1, good=1.0), suboptimal=pushes(), absorbing=False, **asked)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Every algorithm is trained once, when the first test asks for it."""
-    runs: dict[str, odice.run.train.Run] = {}
+    runs: dict[str, odice.Run] = {}
 
     def get(name: str):
         if name not in runs:
@@ -101,7 +101,7 @@ class Compiled:
     def __init__(self, name: str, **options):
         found = to_transitions(odice.load(pushes()))._replace(expert=np.arange(100, dtype=np.int32))
         self.algo, self.data = build(name), jax.device_put(found)
-        self.begin = lambda seed: initial_state(self.algo, SPEC, seed)
+        self.begin = lambda seed: initial_state(self.algo, seed)
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)
 
 
@@ -129,7 +129,7 @@ def test_learns(name, trained):
 def test_the_saved_policy_acts_like_the_saved_state(name, trained):
     run = trained(name)
     algo = build(name)
-    like = jax.eval_shape(lambda: initial_state(algo, SPEC, 0))
+    like = jax.eval_shape(lambda: initial_state(algo, 0))
     checkpoints = Checkpoints(run.path / "checkpoints")
     found = checkpoints.restore(lambda facts: {"state": like})
     checkpoints.close()
@@ -206,7 +206,7 @@ def test_a_wrong_action_space_is_refused_in_words(name):
     if refused is not None:
         assert "discrete" in refused or "continuous" in refused
     else:
-        state = jax.eval_shape(lambda: initial_state(algo, spec, 0))
+        state = jax.eval_shape(lambda: initial_state(algo, 0))
         assert jnp.issubdtype(jax.eval_shape(algo.act, state, jnp.zeros((5, 3))).dtype, jnp.integer)
 
 

@@ -247,7 +247,7 @@ def test_squashed_policy():
 
 def test_corls_second_critic_has_its_own_depth():
     algo = make("cql", SPEC, **(LINEAR | {"critic_hidden": (8, 8), "second_critic_hidden": (8,)}))
-    state = jax.jit(lambda key: algo.init(key, SPEC))(jax.random.key(0))
+    state = jax.jit(lambda key: algo.init(key))(jax.random.key(0))
     assert isinstance(state.critic, Joined)
     assert [len(part.heads.weights) for part in state.critic.parts] == [3, 2]
     q = state.critic(make_batch().obs, make_batch().action)

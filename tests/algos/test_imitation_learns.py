@@ -22,7 +22,7 @@ DISCOUNT, TEMPERATURE = 0.95, 0.01
 
 def trained(name, spec, data, steps, **settings):
     algo = make(name, spec, **settings)
-    state = jax.jit(lambda: initial_state(algo, spec, 0))()
+    state = jax.jit(lambda: initial_state(algo, 0))()
     state, metrics = make_chunk(algo, 128, steps)(state, data, 0, 0)
     return algo, state, metrics
 

@@ -120,7 +120,7 @@ def test_without_its_backward_gradient_oq_dice_is_iq_learn():
     """eta = 0 and lam = 1/2: half of IQ-Learn's loss, which Adam does not notice."""
     iq, _ = warm("iq-learn", LINEAR, jit=True)
     oq = make("oq-dice", SPEC, **LINEAR, lam=0.5, eta=0.0)
-    fresh = iq.init(jax.random.key(1), SPEC)
+    fresh = iq.init(jax.random.key(1))
     same(
         jax.jit(oq.update)(fresh, make_batch(), KEY)[0].critic, iq.update(fresh, make_batch(), KEY)[0].critic, atol=1e-6
     )
@@ -184,7 +184,7 @@ def test_bad_settings_of_one_of_them():
 @pytest.mark.slow
 def test_twin_heads_and_other_divergences_stay_finite():
     algo = make("oq-dice", SPEC, twin=True, divergence="kl-dv", critic_hidden=(8,), policy_hidden=(8,), diagnose=True)
-    state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0), SPEC), make_batch(), KEY)
+    state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0)), make_batch(), KEY)
     assert np.isfinite(flatten(state.critic)).all()
     assert {"cosine", "projection", "eta_bound"} < set(metrics)
     assert qdice.recovered_reward(

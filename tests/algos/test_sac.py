@@ -29,7 +29,7 @@ def warm():
     """A state whose target and moments are not those of the beginning."""
     algo = sac(LINEAR, SPEC)
     update = jax.jit(algo.update)
-    state = algo.init(jax.random.key(1), SPEC)
+    state = algo.init(jax.random.key(1))
     for i in range(3):
         state, _ = update(state, make_batch(10 + i), jax.random.key(i))
     return update, state
@@ -86,7 +86,7 @@ def test_cql_without_its_penalty_has_the_same_target(warm):
     _, state = warm
     batch, alpha = make_batch(), np.exp(float(state.log_alpha))
     cfg = CQLConfig(backup_entropy=True, discount=GAMMA)
-    like = make("cql", SPEC, critic_hidden=(), policy_hidden=()).init(KEY, SPEC)
+    like = make("cql", SPEC, critic_hidden=(), policy_hidden=()).init(KEY)
     like = like._replace(policy=state.policy, target=state.target, log_alpha=state.log_alpha)
     _, _, r, s2, m = arrays(batch)
     a2, log_pi2 = squashed(flatten(state.policy), s2, KEY)
@@ -111,7 +111,7 @@ def test_batches_come_from_the_filled_rows_alone():
     rows = pack(SPEC, batch.obs, batch.action, batch.reward, batch.next_obs, batch.terminated, batch.terminated)
     empty = np.full_like(rows, 1e6)
     found = [
-        learn(algo.init(jax.random.key(1), SPEC), jnp.asarray(np.concatenate([rows, other])), 16, 0, 100)
+        learn(algo.init(jax.random.key(1)), jnp.asarray(np.concatenate([rows, other])), 16, 0, 100)
         for other in (empty, np.zeros_like(rows))
     ]
     same(found[0], found[1])

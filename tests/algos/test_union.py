@@ -34,7 +34,7 @@ def compiled(name, spec, settings):
     """Most of the time of these tests is spent on compiling: what was asked for before is given again."""
     phases = {"discriminator_steps": 2} if name == "smodice" else {}
     algo = make(name, spec, **(SETTINGS[name] | phases | dict(settings)))
-    return jax.jit(algo.update), jax.jit(lambda key: algo.init(key, spec))
+    return jax.jit(algo.update), jax.jit(lambda key: algo.init(key))
 
 
 def begin(name, spec=SPEC, steps=3, **settings):

@@ -37,7 +37,7 @@ def make_batch(seed=0, n=16, discrete=False):
 def algo_state(name, batch, steps_before=3, **settings):
     """A state a few updates old, so that the target network is not the online one."""
     algo = make(name, SPEC, **(LINEAR | settings))
-    state = algo.init(jax.random.key(1), SPEC)
+    state = algo.init(jax.random.key(1))
     for i in range(steps_before):
         state, _ = algo.update(state, make_batch(seed=10 + i), jax.random.key(0))
     return algo, state
@@ -139,7 +139,7 @@ def test_without_projection_and_target_lag_it_is_the_true_gradient():
     batch = make_batch()
     unprojected = _vdice(cfg, orthogonal(1.0)._replace(project=False), SPEC)
     exact = _vdice(cfg, true, SPEC)
-    state = unprojected.init(jax.random.key(0), SPEC)
+    state = unprojected.init(jax.random.key(0))
     states_equal(unprojected.update(state, batch, None)[0], exact.update(state, batch, None)[0], rtol=1e-5, atol=1e-7)
     projected = _vdice(cfg, orthogonal(1.0), SPEC)
     with pytest.raises(AssertionError):  # and the projection does change it
@@ -172,7 +172,7 @@ def test_discrete_actions_and_other_divergences_give_finite_updates():
     batch = make_batch(discrete=True)
     for name in ("kl", "hellinger", "kl-dv", "alpha(1.5)"):
         algo = make("odice", spec, divergence=name, policy_weight="ratio", twin=True, layer_norm=True, diagnose=True)
-        state, metrics = algo.update(algo.init(jax.random.key(0), spec), batch, None)
+        state, metrics = algo.update(algo.init(jax.random.key(0)), batch, None)
         assert np.isfinite(flatten(state.value)).all()
         assert all(np.isfinite(v) and v.shape == () for v in metrics.values())
         action = algo.act(state, batch.obs)

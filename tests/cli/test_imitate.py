@@ -20,11 +20,11 @@ def plan(*arguments):
 def test_the_protocol_is_the_default_of_every_flag():
     found = plan("--episode", "1", "10")
     assert found.options.episode == (1, 10)
-    assert (found.options.reward, found.options.normalise_obs, found.options.convention) == ("zero", True, "bootstrap")
+    assert (found.options.reward, found.options.normalize_obs, found.options.convention) == ("zero", True, "bootstrap")
     assert (found.options.steps, found.options.final_obs) == (500_000, "recorded")
     assert (found.settings.lam, found.settings.eta, found.settings.tanh_mean) == (0.4, 1.0, True)
     changed = plan("--lam", "0.7", "--normalise-obs", "False")
-    assert (changed.settings.lam, changed.options.normalise_obs) == (0.7, False)
+    assert (changed.settings.lam, changed.options.normalize_obs) == (0.7, False)
 
 
 def test_it_is_train_with_imitation():
@@ -37,7 +37,7 @@ def test_help(capsys):
         main(["imitate", "--help"])
     assert done.value.code == 0
     text = capsys.readouterr().out
-    for flag in ("--episode", "--imperfect", "--absorbing", "--final-obs"):
+    for flag in ("--episode", "--suboptimal", "--absorbing", "--final-obs"):
         assert flag in text
 
 

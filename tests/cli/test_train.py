@@ -14,7 +14,7 @@ from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import plan_of
 from odice.errors import Diverged, Interrupted
-from odice.run.options import resolve
+from odice.run.plan import make_plan
 from tests.run.line import line_log
 
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]
@@ -188,4 +188,4 @@ def test_a_cosine_schedule_lasts_as_long_as_the_run(flags, expected):
     plan = plan_of(["--data", "log.csv", "--algo", "iql", "--preset", "reference", *flags])
     assert plan.settings.cosine_steps == expected
     given = {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags[::2], flags[1::2], strict=True)}
-    assert resolve("log.csv", algo="iql", preset="reference", **given).settings.cosine_steps == expected
+    assert make_plan("log.csv", algo="iql", preset="reference", **given).settings.cosine_steps == expected

@@ -5,7 +5,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from tests.collection.test_behavior import SMALL, small
 
 import odice
 from odice.algos.sac import SACConfig, sac
@@ -17,6 +16,7 @@ from odice.envs.small import LQR, PARKING
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
 from odice.types import Spec
+from tests.collection.test_behavior import SMALL, small
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_the_history_names_recipe_seed_versions_and_returns(folder, tmp_path):
 
 
 def test_a_target_that_was_not_reached_is_said():
-    policy = sac(SACConfig(critic_hidden=(), policy_hidden=()), Spec(2, 1)).init(jax.random.key(0), Spec(2, 1)).policy
+    policy = sac(SACConfig(critic_hidden=(), policy_hidden=()), Spec(2, 1)).init(jax.random.key(0)).policy
     behaved = Trained(300, np.zeros((300, 9), np.float32), policy, None, Stage(180, -5.0, policy), 7.5, [(180, -5.0)])
     assert recipes._medium(behaved).step == 180
     told = "a return of 7.5 counts as medium, which SAC did not reach in 300 steps; its best was -5.0 at step 180"

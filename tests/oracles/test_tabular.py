@@ -186,7 +186,7 @@ def train_full_batch(name: str, transitions: Transitions, steps: int = 6000, **s
     algo = make(name, spec, value_lr=0.02, polyak=0.1, **SETTINGS, **settings)
     batch = transitions.batch(jnp.arange(transitions.size))
     update = lambda _, state: algo.update(state, batch, jax.random.key(0))[0]
-    state = jax.jit(lambda state: jax.lax.fori_loop(0, steps, update, state))(initial_state(algo, spec, 0))
+    state = jax.jit(lambda state: jax.lax.fori_loop(0, steps, update, state))(initial_state(algo, 0))
     return np.asarray(state.value(transitions.obs)[0])
 
 
@@ -250,6 +250,6 @@ def test_the_sampling_loop_reaches_the_exact_solution(name):
     mdp, log, transitions = tabular_data(8)
     spec = Spec(STATES, ACTIONS, discrete=True)
     algo = make(name, spec, value_lr=0.01, polyak=0.1, lam=0.8, **SETTINGS)
-    state, _ = make_chunk(algo, 2048, 3000)(initial_state(algo, spec, 0), transitions, 0, 0)
+    state, _ = make_chunk(algo, 2048, 3000)(initial_state(algo, 0), transitions, 0, 0)
     value = np.asarray(state.value(transitions.obs)[0])[~mdp.terminal]
     np.testing.assert_allclose(value, ORACLES[name](mdp, log, lam=0.8), atol=0.1)

@@ -8,10 +8,10 @@ import pytest
 
 import odice
 from odice.algos import algorithms
+from odice.data.preprocess import REWARD_MAPS
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
 from odice.presets.paper import LAMBDA_ETA
-from odice.run.options import REWARDS
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
 
@@ -75,7 +75,7 @@ def test_every_preset_builds_and_names_its_sources(name, algo):
         assert all(setting.source for setting in found.settings.values())
         assert found.data == data
         assert found.protocol.source
-        assert found.protocol.reward in REWARDS
+        assert found.protocol.reward in REWARD_MAPS
     assert set(import_module(f"odice.presets.{name}").TABLES[algo].rows) == set(DATA)
 
 
@@ -113,4 +113,4 @@ def test_baselines_against_the_transcribed_table():
         assert cql.get("max_backup", False) == (row["corl_cql_max_backup"] == "True")
         assert cql.get("clip_min") == (None if row["corl_cql_clip_diff_min"] == "-inf" else -200.0)
         assert corl("cql").protocol.reward == rewards[row["corl_cql_reward"]]
-        assert corl("cql").protocol.normalise_obs == (row["corl_cql_state_norm"] == "True")
+        assert corl("cql").protocol.normalize_obs == (row["corl_cql_state_norm"] == "True")

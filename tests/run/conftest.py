@@ -7,5 +7,5 @@ import pytest
 def small_pieces():
     """Two or more pieces in a row of metrics, so that what happens between pieces happens inside rows too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("odice.run.options.PIECE_STEPS", 10)
+        patch.setattr("odice.run.plan.CHUNK_STEPS", 10)
         yield

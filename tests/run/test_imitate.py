@@ -8,7 +8,7 @@ import pytest
 import odice
 from odice.data.dataset import UnfinishedEpisodeWarning
 from odice.errors import OdiceError
-from odice.run.options import resolve
+from odice.run.plan import make_plan
 from odice.run.prepare import prepare
 from tests.run.line import SMALL, line_log
 
@@ -79,7 +79,7 @@ def test_by_default_a_run_is_named_after_its_episodes(tmp_path, monkeypatch):
 
 def test_the_reference_preset_repeats_the_corrupted_transition():
     asked = {"imitation": True, "preset": "reference", "episode": [1]} | RUN | CLONE
-    found = [prepare(resolve(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
+    found = [prepare(make_plan(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
     assert found == [20, 19]
 
 
@@ -117,7 +117,7 @@ def test_demonstrations_beside_imperfect_data(name, tmp_path):
         ({"episode": [12]}, "no episode 12; --episode takes 0 to 11, whose returns are"),
         ({"episode": [2], "batch_size": 64}, "20 transitions, fewer than one batch of 64.*--batch-size to 20 or less"),
         ({"algo": "td3-bc"}, "td3-bc learns from rewards.*imitate with one of: bc, demo-dice, iq-learn, odice"),
-        ({"algo": "demo-dice"}, "demo-dice learns from demonstrations beside imperfect data.*--imperfect SOURCE"),
+        ({"algo": "demo-dice"}, "demo-dice learns from demonstrations beside imperfect data.*--suboptimal SOURCE"),
         ({"algo": "value-dice", "data": line_log(discrete=True)}, "value-dice needs continuous actions"),
         ({"reward": "minus-1"}, "without rewards, but --reward is 'minus-1'"),
         ({"top_returns": 0.5}, "top_returns chooses episodes by their rewards"),
@@ -145,10 +145,10 @@ def test_a_log_without_ends_has_no_episodes_to_choose(tmp_path):
 @pytest.mark.parametrize("options", [{"episode": [1]}, {"imperfect": "x.npz"}, {"absorbing": True}])
 def test_options_of_imitation_mean_nothing_elsewhere(options):
     with pytest.raises(OdiceError, match="belong to imitation"):
-        resolve("x.npz", **options)
+        make_plan("x.npz", **options)
 
 
 def test_cloning_the_union_says_that_it_cannot_tell(tmp_path, capsys):
-    imitate(tmp_path / "run", imperfect=line_log(seed=1), episode=[0], quiet=False)
+    imitate(tmp_path / "run", suboptimal=line_log(seed=1), episode=[0], quiet=False)
     said = capsys.readouterr()
     assert "bc learns from demonstrations and imperfect data alike" in said.out + said.err

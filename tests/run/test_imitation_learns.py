@@ -41,7 +41,7 @@ def test_imitates_the_toy_world(name, episodes, tmp_path):
     run = odice.imitate(
         data, algo=name, episode=range(episodes), steps=1500, out=tmp_path / "run", env="none", **QUIET, **nets
     )
-    assert isinstance(run, odice.run.train.Run)
+    assert isinstance(run, odice.Run)
     table = run.policy(CELLS)
     seen = log.episode < episodes
     made = np.zeros((len(CELLS), 4), bool)
@@ -88,8 +88,8 @@ def score(name, out, **settings):
     random = episodes(lambda x, rng: rng.uniform(-1, 1, (len(x), 1)), 100, seed=1)
     asked = {"steps": 2500, "eval_every": 2500, "eval_episodes": 20, "batch_size": 256, "env": LQR} | QUIET
     nets = {"policy_hidden": (64, 64), "policy_lr": 1e-3}
-    run = odice.imitate(expert, imperfect=random, algo=name, out=out, **asked, **nets, **settings)
-    assert isinstance(run, odice.run.train.Run)
+    run = odice.imitate(expert, suboptimal=random, algo=name, out=out, **asked, **nets, **settings)
+    assert isinstance(run, odice.Run)
     return run.result["last"]["score"]
 
 

@@ -44,9 +44,9 @@ def leaves(state):
 
 def test_a_run_is_the_same_in_one_chunk_or_in_pieces(transitions):
     algo = make("odice", SPEC, **SMALL)
-    whole, _ = make_chunk(algo, 32, 12)(initial_state(algo, SPEC, 7), transitions, 7, 0)
+    whole, _ = make_chunk(algo, 32, 12)(initial_state(algo, 7), transitions, 7, 0)
     piece = make_chunk(algo, 32, 4)
-    state = initial_state(algo, SPEC, 7)
+    state = initial_state(algo, 7)
     for first in (0, 4, 8):
         state, _ = piece(state, transitions, 7, first)
     for a, b in zip(leaves(whole), leaves(state), strict=True):
@@ -56,8 +56,8 @@ def test_a_run_is_the_same_in_one_chunk_or_in_pieces(transitions):
 def test_batches_are_those_of_a_plain_python_loop(transitions):
     """The scan against an unrolled loop over `update`, with rows drawn outside of it."""
     algo = make("odice", SPEC, **SMALL)
-    scanned, metrics = make_chunk(algo, 16, 3)(initial_state(algo, SPEC, 3), transitions, 3, 100)
-    state, losses = initial_state(algo, SPEC, 3), []
+    scanned, metrics = make_chunk(algo, 16, 3)(initial_state(algo, 3), transitions, 3, 100)
+    state, losses = initial_state(algo, 3), []
     _, loop_key = seed_keys(3)
     for step in (100, 101, 102):
         rows_key, update_key = step_keys(loop_key, jnp.int32(step))
@@ -84,11 +84,11 @@ def test_rows_cover_the_data_and_differ_between_steps_and_seeds():
 def test_seeds_by_vmap_equal_single_runs(name, transitions):
     algo = make_small(name)
     seeds = jnp.asarray([5, 6, 7])
-    together = jax.vmap(lambda seed: initial_state(algo, SPEC, seed))(seeds)
+    together = jax.vmap(lambda seed: initial_state(algo, seed))(seeds)
     together, metrics = make_chunk(algo, 32, 20, seeds=True)(together, transitions, seeds, 0)
     single = make_chunk(algo, 32, 20)
     for i, seed in enumerate([5, 6, 7]):
-        alone, alone_metrics = single(initial_state(algo, SPEC, seed), transitions, seed, 0)
+        alone, alone_metrics = single(initial_state(algo, seed), transitions, seed, 0)
         for a, b in zip(leaves(together), leaves(alone), strict=True):
             np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-5)
         for metric, value in alone_metrics.items():
@@ -100,7 +100,7 @@ def test_seeds_by_vmap_equal_single_runs(name, transitions):
 def test_training_changes_the_policy_and_lowers_the_loss(transitions):
     algo = make("vdice-true", SPEC, **SMALL, value_lr=1e-3)  # the one rule that descends its own loss
     chunk = make_chunk(algo, 64, 100)
-    state = initial_state(algo, SPEC, 0)
+    state = initial_state(algo, 0)
     state, first = chunk(state, transitions, 0, 0)
     for i in range(1, 5):
         state, last = chunk(state, transitions, 0, 100 * i)

@@ -5,7 +5,7 @@ import pytest
 
 from odice.data.build import from_steps
 from odice.data.meta import Meta
-from odice.run.options import resolve
+from odice.run.plan import make_plan
 from odice.run.prepare import prepare
 
 
@@ -29,7 +29,7 @@ def pendulum(largest, **meta):
     ids=["asked for", "named by the data", "none", "actions beyond them", "declared"],
 )
 def test_action_bounds_come_from_the_environment_where_the_data_declare_none(largest, env, known, bounds):
-    prepared = prepare(resolve(pendulum(largest, **known), algo="bc", env=env))
+    prepared = prepare(make_plan(pendulum(largest, **known), algo="bc", env=env))
     assert (prepared.fitted.action_low, prepared.fitted.action_high) == bounds
     warned = any("no bounds are known" in note for note in prepared.notes)
     assert warned == (bounds == (None, None))

@@ -45,9 +45,9 @@ def asking_for_initial_states(algo):
 
 def train(chunk, algo, source, seeds, spec):
     state = (
-        initial_state(algo, spec, seeds)
+        initial_state(algo, seeds)
         if isinstance(seeds, int)
-        else jax.vmap(lambda seed: initial_state(algo, spec, seed))(seeds)
+        else jax.vmap(lambda seed: initial_state(algo, seed))(seeds)
     )
     metrics = []
     for first in (0, 5, 10):
@@ -84,7 +84,7 @@ def test_looking_ahead_never_serves_the_batches_of_another_step_or_seed(data):
     source, chunk = Streamed(data), StreamedChunk(algo, 32, 4)
     in_memory, reference = jax.device_put(to_transitions(data)), make_chunk(algo, 32, 4)
     for seed, first in ((0, 0), (1, 4), (1, 0), (1, 4), (0, 400)):
-        one, _ = chunk(initial_state(algo, data.spec, 0), source, seed, first)
-        two, _ = reference(initial_state(algo, data.spec, 0), in_memory, seed, first)
+        one, _ = chunk(initial_state(algo, 0), source, seed, first)
+        two, _ = reference(initial_state(algo, 0), in_memory, seed, first)
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
     chunk.close()

@@ -11,8 +11,9 @@ from odice.algos import algorithms
 from odice.errors import Diverged, OdiceError
 from odice.run.directory import RunDirectory, differences
 from odice.run.loggers import rows
-from odice.run.options import RunOptions, resolve
-from odice.run.seed_run import Lane
+from odice.run.options import RunOptions
+from odice.run.plan import make_plan
+from odice.run.seed_run import SeedRun
 from tests.run.line import SMALL, line_log
 
 SHORT = {**SMALL, "steps": 40, "eval_every": 20, "checkpoint_every": 20, "quiet": True, "allow": ("all",)}
@@ -104,14 +105,14 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
 
 def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
     """The limit is the only thing changed: at step 60 values beyond 0.001 count as too large."""
-    absorb = Lane.absorb
+    absorb = SeedRun.absorb
 
     def strict(self, step, length, metrics, extra):
         limit = 1e-3 if step == 60 else 1e9
         self._prepared = self._prepared._replace(value_limit=limit)
         absorb(self, step, length, metrics, extra)
 
-    monkeypatch.setattr(Lane, "absorb", strict)
+    monkeypatch.setattr(SeedRun, "absorb", strict)
     with pytest.raises(
         Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.6\)"
     ):
@@ -131,7 +132,7 @@ def test_a_rate_that_is_far_too_large_is_called_a_divergence(tmp_path):
 
 def test_preprocessing_follows_the_options_and_goes_into_the_policy(tmp_path):
     log = line_log(discrete=True)
-    run = odice.train(log, out=tmp_path / "a", normalise_obs=True, reward="minus-3", **SHORT)
+    run = odice.train(log, out=tmp_path / "a", normalize_obs=True, reward="minus-3", **SHORT)
     fitted = json.loads((run.path / "config.json").read_text())["preprocess"]
     assert fitted["reward_shift"] == -3.0
     kept = ~(log["timeouts"] | (np.arange(len(log["rewards"])) == len(log["rewards"]) - 1))
@@ -187,10 +188,10 @@ def test_options_and_settings_do_not_share_names():
     ("wrong", "message"),
     [
         ({"lamm": 0.5}, "Did you mean 'lam'"),
-        ({"lam": "high"}, "lam must be a number"),
+        ({"lam": "high"}, "lam is 'high': .*valid number"),
         ({"lam": 1.5}, "lam must lie strictly between 0 and 1"),
         ({"steps": 0}, "steps must be at least 1"),
-        ({"steps": 10.5}, "steps must be of type int"),
+        ({"steps": 10.5}, "steps is 10.5: .*valid integer"),
         ({"reward": "minus3"}, "Did you mean 'minus-3'"),
         ({"algo": "odic"}, "Did you mean 'odice'"),
         ({"preset": "papr"}, "Did you mean 'paper'"),
@@ -199,16 +200,16 @@ def test_options_and_settings_do_not_share_names():
 )
 def test_wrong_settings_are_one_sentence(wrong, message):
     with pytest.raises(OdiceError, match=message):
-        resolve("data.hdf5", **wrong)
+        make_plan("data.hdf5", **wrong)
 
 
 def test_rows_and_pieces_lie_on_the_evaluations_grid(monkeypatch):
-    monkeypatch.setattr("odice.run.options.PIECE_STEPS", 50)
-    assert (resolve("d").row_steps, resolve("d").piece_steps) == (1000, 50)
-    odd = resolve("d", eval_every=1500)
+    monkeypatch.setattr("odice.run.plan.CHUNK_STEPS", 50)
+    assert (make_plan("d").row_steps, make_plan("d").chunk_steps) == (1000, 50)
+    odd = make_plan("d", eval_every=1500)
     assert 1500 % odd.row_steps == 0
-    assert odd.row_steps % odd.piece_steps == 0
-    assert (odd.row_steps, odd.piece_steps) == (750, 50)
+    assert odd.row_steps % odd.chunk_steps == 0
+    assert (odd.row_steps, odd.chunk_steps) == (750, 50)
 
 
 def test_differences_names_every_entry():

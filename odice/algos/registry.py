@@ -1,0 +1,126 @@
+"""The registry: what every algorithm is called, how it is built, and what it wants of the run around it.
+
+A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is the
+same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from odice.errors import OdiceError, unknown_name
+from odice.plugins import load_entry_points
+from odice.types import Algo, Spec
+
+
+class Entry(NamedTuple):
+    """An algorithm's name, how to build it, and what it declares."""
+
+    name: str
+    config: type
+    factory: Callable[[Any, Spec], Algo]
+    summary: str
+    """The first line of the factory's docstring."""
+    imitates: bool = False
+    """Whether it learns from demonstrations, where every reward is zero."""
+    discrete: bool = True
+    """Whether it has a form for discrete actions."""
+    best_episodes: str | None = None
+    """The setting that holds a fraction: it learns from the episodes with the highest return. None learns from all."""
+    schedule: str | None = None
+    """The setting that holds the length of a schedule: where it is None, the run fills in its own length."""
+    diagnose: str | None = None
+    """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
+    discount: str | None = "discount"
+    """The setting that discounts the next state's value; None if it has no values."""
+    value_metrics: tuple[str, ...] = ("value_mean", "critic_mean")
+    """Metrics that are mean values of states: by them the run sees that values have diverged."""
+    value: Callable[[Any], Any] | None = None
+    """From a state to its value network, for the feature products of `--diagnostics`."""
+    when_diverged: tuple[str, str] | None = None
+    """What to advise when values diverge: what to do with which setting, such as ("lower", "lam")."""
+
+    def setting(self, config: Any, name: str | None, default: Any) -> Any:
+        """The value of a declared setting, or `default` where the algorithm declares none."""
+        return default if name is None else getattr(config, name)
+
+    def build(self, config: Any, spec: Spec) -> Algo:
+        """The algorithm for these data."""
+        if spec.discrete and not self.discrete:
+            able = ", ".join(name for name, other in algorithms().items() if other.discrete)
+            raise OdiceError(
+                f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one of: {able}."
+            )
+        return self.factory(config, spec)
+
+
+_REGISTRY: dict[str, Entry] = {}
+
+
+def register(name: str, config: type, **declared: Any) -> Callable:
+    """Decorates a factory `(config, spec) -> Algo`; the first line of its docstring says what the algorithm is.
+
+    `declared` are fields of `Entry`, from `imitates` on. A name that is taken is refused.
+    """
+
+    def decorate(factory: Callable[[Any, Spec], Algo]) -> Callable[[Any, Spec], Algo]:
+        if name in _REGISTRY:
+            raise OdiceError(f"An algorithm called {name!r} is registered already; choose another name.")
+        if not dataclasses.is_dataclass(config):
+            raise OdiceError(f"The config of {name!r} must be a frozen dataclass, got {config!r}.")
+        fields = {field.name for field in dataclasses.fields(config)}
+        if "batch_size" not in fields:
+            raise OdiceError(f"The config of {name!r} needs a field batch_size: transitions per update.")
+        summary = ((factory.__doc__ or name).strip().splitlines() or [name])[0]
+        if "discount" not in fields:
+            declared.setdefault("discount", None)
+        entry = Entry(name, config, factory, summary, **declared)
+        named = [entry.best_episodes, entry.schedule, entry.diagnose, entry.discount]
+        for setting in [*named, entry.when_diverged and entry.when_diverged[1]]:
+            if setting is not None and setting not in fields:
+                raise unknown_name(f"setting that {name} declares", setting, fields)
+        _REGISTRY[name] = entry
+        return factory
+
+    return decorate
+
+
+@cache
+def _load_own() -> None:
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        import_module(f"{package}.{module.name}")
+
+
+def algorithms() -> dict[str, Entry]:
+    """Every registered algorithm by name: those of this package, of installed plugins, and what was registered since."""
+    _load_own()
+    load_entry_points()
+    return dict(sorted(_REGISTRY.items()))
+
+
+def entry(name: str) -> Entry:
+    """One algorithm, or an error that lists the valid names and the nearest one."""
+    found = algorithms()
+    if name not in found:
+        raise unknown_name("algorithm", name, found)
+    return found[name]
+
+
+def make(name: str, spec: Spec, **settings: Any) -> Algo:
+    """An algorithm ready to run: `make("odice", Spec(17, 6), lam=0.6, eta=1.0)`."""
+    algorithm = entry(name)
+    fields = {field.name for field in dataclasses.fields(algorithm.config)}
+    for setting in settings:
+        if setting not in fields:
+            raise unknown_name(f"setting of {name}", setting, fields)
+    try:
+        config = algorithm.config(**settings)
+    except TypeError as error:  # a config validates its fields by comparing numbers
+        raise OdiceError(f"A setting of {name} has the wrong type: {error}.") from None
+    return algorithm.build(config, spec)

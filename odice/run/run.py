@@ -1,0 +1,85 @@
+"""A run that was made: its folder, what came out, and its policies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odice.errors import OdiceError
+from odice.policy.policy import Policy
+from odice.run.loggers import rows
+
+if TYPE_CHECKING:
+    import polars
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run on disk, or several seeds of it."""
+
+    path: Path
+    result: dict[str, Any]
+    """The final step, the last and the best scores, the state's SHA-256; empty while it is not finished."""
+    seeds: tuple[Run, ...] = ()
+    """The runs of the single seeds, where several were asked for."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """The run in a folder, finished or not; of a folder of seeds all of them."""
+        path = Path(path)
+        if (path / "config.json").exists():
+            result = path / "result.json"
+            return cls(path, json.loads(result.read_text("utf-8")) if result.exists() else {})
+        inner = sorted(path.glob("*/config.json")) if path.is_dir() else []
+        if not inner:
+            raise OdiceError(f"{path} holds no run: there is no config.json in it or one folder below.")
+        return cls(path, {}, tuple(cls.open(config.parent) for config in inner))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Everything that was decided and recorded before the run started."""
+        return json.loads((self._one() / "config.json").read_text("utf-8"))
+
+    @property
+    def policy(self) -> Policy:
+        """The policy at the end of the run."""
+        return Policy.load(self._one() / "policy" / "last")
+
+    @property
+    def best_policy(self) -> Policy:
+        """The policy of the best evaluation. Choosing it looks at the environment: report the last one beside it."""
+        return Policy.load(self._one() / "policy" / "best")
+
+    @property
+    def metrics(self) -> polars.DataFrame:
+        """One row per `metrics.jsonl` row: the step and the mean of every metric since the row before."""
+        return self._frame("metrics.jsonl")
+
+    @property
+    def evaluations(self) -> polars.DataFrame:
+        """One row per evaluation, with every episode's return and length."""
+        return self._frame("evaluations.jsonl")
+
+    def summary(self) -> str:
+        """How a finished run ended, in a sentence."""
+        if self.seeds:
+            return "\n".join(f"{run.path.name}: {run.summary()}" for run in self.seeds)
+        last, best = self.result["last"], self.result["best"]
+        score = ""
+        if last:
+            normalized = f" (score {last['score']:.1f})" if "score" in last else ""
+            score = f" last return {last['mean']:.1f}{normalized}, best {best['mean']:.1f} at step {best['step']:,};"
+        return f"finished {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / 'last'}"
+
+    def _frame(self, name: str) -> polars.DataFrame:
+        import polars
+
+        file = self._one() / name
+        return polars.DataFrame(rows(file) if file.exists() else [], infer_schema_length=None)
+
+    def _one(self) -> Path:
+        if self.seeds:
+            raise OdiceError(f"{self.path} holds {len(self.seeds)} runs; choose one of run.seeds.")
+        return self.path
