@@ -1,13 +1,20 @@
-"""Files and folders that are either complete or not there: written under a temporary name, then renamed."""
+"""Files and folders that are either complete or not there: written under a temporary name, then renamed.
+
+And the other direction: text from a file that somebody else wrote, without hanging on it or filling the memory with it.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from odice.errors import OdiceError
 
 
 @contextmanager
@@ -58,6 +65,36 @@ def recover(path: str | Path) -> None:
     for other in path.parent.iterdir() if path.parent.is_dir() else ():
         if other.name.startswith(f".{path.name}.") and other.name.endswith(".tmp"):
             shutil.rmtree(other) if other.is_dir() else other.unlink()
+
+
+@contextmanager
+def regular_file(path: str | Path) -> Iterator[BinaryIO]:
+    """The file, open for reading, if it is a regular one: a pipe would wait for ever, a device may never end.
+
+    It is opened without waiting and looked at afterwards, so what is looked at is what is read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise OdiceError(f"{path}: cannot be opened ({reason}); check the path, or write the file again.") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OdiceError(f"{path}: not a regular file (a folder, a pipe or a device); put the file itself there.")
+    with open(handle, "rb") as file:
+        yield file
+
+
+def read_text(path: str | Path, limit: int) -> str:
+    """The text of a regular file of at most `limit` bytes; everything else is refused, and never read whole."""
+    with regular_file(path) as file:
+        data = file.read(limit + 1)  # not the size it says: a file may grow, and those in /proc say 0
+    if len(data) > limit:
+        raise OdiceError(f"{path}: larger than {limit:,} bytes, which is not what such a file is; write it again.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OdiceError(f"{path}: not text in UTF-8 (byte {error.start}); write the file again.") from error
 
 
 def _unfinished(path: Path) -> Path:

@@ -36,6 +36,8 @@ ROBOTS = {env_id: robot for robot, env_id in LEGACY.items()}
 ROBOTS |= {"Hopper-v5": "hopper", "HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d"}
 # ids of the simulator that D4RL used, which Gymnasium no longer has
 MUJOCO_PY = {f"{env_id[:-1]}{version}": robot for robot, env_id in LEGACY.items() for version in (2, 3)}
+# Where an environment may come from if a file names it. Other packages may do anything when they are imported or built.
+TRUSTED = ("gymnasium.", "gymnasium_robotics.", "odice.")
 LEGACY_NAMES = [name for name in REFERENCES if name.split("-")[0] in (*LEGACY, "antmaze")]
 
 
@@ -91,8 +93,9 @@ def make(
 ) -> gymnasium.Env:
     """Build the environment of a name: flat float observations, Box or Discrete actions.
 
-    `max_steps` replaces the environment's own time limit. Gymnasium's `module:Name-v0` imports that module, so it is only
-    accepted with `allow_import`: set it for a name that a person typed, not for one that was read from a file.
+    `max_steps` replaces the environment's own time limit. Gymnasium's `module:Name-v0` imports that module, and a
+    registered name imports what its package says, so only names of Gymnasium, gymnasium-robotics and odice are accepted
+    without `allow_import`: set it for a name that a person typed, not for one that was read from a file.
     """
     import gymnasium
 
@@ -110,6 +113,8 @@ def make(
             return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
         small.register()
         mazes.register()
+        if not allow_import:
+            _check_origin(task.env_id)
         drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one
         try:
             env = gymnasium.make(task.env_id, max_episode_steps=max_steps, disable_env_checker=True, **drawn)
@@ -120,6 +125,24 @@ def make(
         except Exception as error:  # Gymnasium's own errors, and whatever an environment's constructor raises
             raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {type(error).__name__}: {error}") from error
     return adapt(env, task)
+
+
+def _check_origin(env_id: str) -> None:
+    """Refuse an environment of a package that no file may choose. Only the registry is read; nothing is imported.
+
+    A name without a version stands for the newest one. A class that was registered itself, not by its path, is the
+    running program's own: it is imported already.
+    """
+    import gymnasium
+
+    for name, spec in gymnasium.registry.items():
+        entry = spec.entry_point
+        if env_id in (name, name.rpartition("-v")[0]) and isinstance(entry, str) and not entry.startswith(TRUSTED):
+            package = entry.split(":")[0].split(".")[0]
+            raise OdiceError(
+                f"The environment {env_id!r} belongs to the package {package!r}, which a file may not choose; if "
+                "you trust it, give it yourself with --env (in Python: allow_import=True)."
+            )
 
 
 def _not_found(name: str, error: Exception) -> OdiceError:

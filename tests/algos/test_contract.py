@@ -71,7 +71,7 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
 
 
 def build(name: str, spec: Spec = SPEC):
-    return entry(name).factory(entry(name).config(**tiny(name)), spec)
+    return entry(name).build(entry(name).config(**tiny(name)), spec)
 
 
 def train(name: str, out):

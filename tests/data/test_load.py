@@ -224,12 +224,12 @@ def test_an_id_that_is_nowhere_names_those_that_are_here(tmp_path):
 
 
 def test_offline_a_remote_id_is_one_clear_error(tmp_path, monkeypatch):
-    import minari
+    from minari.storage import remotes
 
-    def offline(_):
+    def offline():
         raise ConnectionError("no route to host\nmore")
 
-    monkeypatch.setattr(minari, "download_dataset", offline)
+    monkeypatch.setattr(remotes, "get_cloud_storage", offline)
     with pytest.raises(OdiceError, match=r"mujoco/hopper/medium-v0: .*\(no route to host\); local Minari ids: none"):
         odice.load("mujoco/hopper/medium-v0")
 
@@ -238,8 +238,8 @@ def test_offline_a_remote_id_is_one_clear_error(tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"total_episodes": 0}, "0 episodes"),
-        ({"total_episodes": 5}, "no 'episode_2'"),
-        ({"action": {"type": "Tuple"}}, "actions of type Tuple"),
+        ({"total_episodes": 5}, r"'total_episodes' are 5, but main_data\.hdf5 holds 2"),
+        ({"action": {"type": "Tuple"}}, "actions of type 'Tuple'"),
         ({"action": {"type": "Discrete", "n": 2, "start": 5}}, "start at 5"),
         ({"space": {"type": "Text"}}, "cannot be flattened"),
     ],
