@@ -28,7 +28,7 @@ from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
 from odice.algos.registry import register
 from odice.algos.validation import positive, require
 from odice.core.critics import huber
-from odice.core.divergences import Divergence, divergence
+from odice.core.divergences import DivergenceLike, divergence
 from odice.core.extraction import advantage_weight
 from odice.errors import unknown_name
 from odice.types import Algo, Spec
@@ -46,7 +46,7 @@ class FDVLConfig(ImplicitConfig):
 
     lam: float = 0.6
     """lambda: weight of f*(d) against (1 - lambda) V(s). Larger searches harder for good actions."""
-    divergence: str | Divergence = "pearson"
+    divergence: DivergenceLike = "pearson"
     """f: the divergence, by name or as a `Divergence` (the paper: chi-square and total variation)."""
     surrogate: bool = False
     """The official code's max(d + d^2/4, 0) and max(d, 0) in the place of the conjugates."""

@@ -36,7 +36,7 @@ from jaxtyping import Array, Int
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import vdice
-from odice.core.divergences import Divergence, divergence
+from odice.core.divergences import DivergenceLike, divergence
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
@@ -50,7 +50,7 @@ class VDICEConfig:
 
     lam: float = 0.6
     """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V diverge."""
-    divergence: str | Divergence = "pearson"
+    divergence: DivergenceLike = "pearson"
     """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a `Divergence`."""
     discount: float = 0.99
     """gamma: discount of the next state's value."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,13 @@ class Divergence(NamedTuple):
     """From here on the implemented conjugate is its own tangent."""
     pointwise: bool = True
     """False when the conjugate couples the samples of a batch (last axis), as the Donsker-Varadhan form does."""
+
+
+if TYPE_CHECKING:
+    DivergenceLike = str | Divergence
+    """A divergence, or the name of one."""
+else:
+    DivergenceLike = Any  # a command line cannot write the functions of a Divergence, and names it
 
 
 def from_formulas(name: str, f: Curve, conjugate: Curve, weight: Curve, y_max=math.inf, y_cap=math.inf) -> Divergence:
@@ -275,7 +282,7 @@ def register_divergence(new: Divergence) -> Divergence:
     return new
 
 
-def divergence(name: str | Divergence) -> Divergence:
+def divergence(name: DivergenceLike) -> Divergence:
     """A divergence by name (a `Divergence` is given back as it is); `alpha(0.5)` names a member of the alpha family."""
     if isinstance(name, Divergence):
         return name

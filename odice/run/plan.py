@@ -161,7 +161,9 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         if problem["type"] == "literal_error":
-            choices = [str(each) for part in (hint, *get_args(hint)) for each in get_args(part) if isinstance(each, str)]
+            choices = [
+                str(each) for part in (hint, *get_args(hint)) for each in get_args(part) if isinstance(each, str)
+            ]
             raise unknown_name(name, str(value), choices) from None
         raise OdiceError(f"{name} is {value!r}: {problem['msg'][:1].lower()}{problem['msg'][1:]}.") from None
 

@@ -96,15 +96,15 @@ def test_absorbing_states_stay_inside_the_run(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["demo-dice", "smodice"])
-def test_demonstrations_beside_imperfect_data(name, tmp_path):
+def test_demonstrations_beside_suboptimal_data(name, tmp_path):
     nets = {"discriminator_hidden": (16,), "value_hidden": (16,), "policy_hidden": (16,), "batch_size": 16}
     nets |= {"discriminator_steps": 10} if name == "smodice" else {}
-    asked = {"algo": name, "episode": [0], "imperfect": line_log(seed=1), **RUN, **nets}
+    asked = {"algo": name, "episode": [0], "suboptimal": line_log(seed=1), **RUN, **nets}
     run = odice.imitate(line_log(), out=tmp_path / "run", **asked)
     facts = run.policy.about["data"]
     assert (facts["episodes"], facts["demonstrations"]) == (13, 1)
-    with pytest.raises(OdiceError, match=r"another configuration.*imperfect"):
-        odice.imitate(line_log(), out=run.path, **(asked | {"imperfect": line_log(seed=2)}))
+    with pytest.raises(OdiceError, match=r"another configuration.*suboptimal"):
+        odice.imitate(line_log(), out=run.path, **(asked | {"suboptimal": line_log(seed=2)}))
     both = odice.imitate(line_log(), out=tmp_path / "two", seeds=2, parallel="processes", **asked)
     assert isinstance(both, list)
     assert both[0].result["state_sha256"] == run.result["state_sha256"]
@@ -142,7 +142,7 @@ def test_a_log_without_ends_has_no_episodes_to_choose(tmp_path):
         imitate(tmp_path / "run", line_log() | {"terminals": nowhere, "timeouts": nowhere}, episode=[0])
 
 
-@pytest.mark.parametrize("options", [{"episode": [1]}, {"imperfect": "x.npz"}, {"absorbing": True}])
+@pytest.mark.parametrize("options", [{"episode": [1]}, {"suboptimal": "x.npz"}, {"absorbing": True}])
 def test_options_of_imitation_mean_nothing_elsewhere(options):
     with pytest.raises(OdiceError, match="belong to imitation"):
         make_plan("x.npz", **options)
@@ -151,4 +151,4 @@ def test_options_of_imitation_mean_nothing_elsewhere(options):
 def test_cloning_the_union_says_that_it_cannot_tell(tmp_path, capsys):
     imitate(tmp_path / "run", suboptimal=line_log(seed=1), episode=[0], quiet=False)
     said = capsys.readouterr()
-    assert "bc learns from demonstrations and imperfect data alike" in said.out + said.err
+    assert "bc learns from demonstrations and suboptimal data alike" in said.out + said.err

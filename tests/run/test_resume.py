@@ -10,9 +10,9 @@ import pytest
 import odice
 from odice.errors import Interrupted, OdiceError
 from odice.run.checkpoint import CheckpointWarning
+from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines
-from odice.run.seed_run import Background
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
 
@@ -100,7 +100,7 @@ def test_asked_to_stop_at_random_moments(tmp_path, whole):
 def test_killed_while_an_evaluation_is_under_way(tmp_path, whole, monkeypatch):
     """The checkpoint at 60 carries the policy of step 40, whose evaluation had not finished."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Background, "submit", lambda self, policy, seed: Future())
+        patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
         killed(tmp_path / "run", 7)
     assert (tmp_path / "run" / "evaluations.jsonl").read_text() == ""
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["60"]
