@@ -159,7 +159,7 @@ def _find_bundled(name: str) -> Path:
 
 
 def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
-    from odice.data.readers.d4rl import file_names
+    from odice.d4rl import file_names
 
     folder = data_dir or os.environ.get("ODICE_DATA")
     if not folder:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import odice
-from odice.d4rl import REFERENCES
-from odice.data.readers.d4rl import MissingTimeoutsWarning, file_names
+from odice.d4rl import REFERENCES, file_names
+from odice.data.readers.d4rl import MissingTimeoutsWarning
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 
