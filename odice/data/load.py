@@ -24,7 +24,7 @@ READERS = {
     "minari": "odice.data.readers.minari",
     "arrays": "odice.data.readers.arrays",
     "table": "odice.data.readers.table",
-    "store": "odice.data.store.store",
+    "store": "odice.data.store.folder",
     "episodes": "odice.data.build:from_episodes",
 }
 SUFFIXES = {
