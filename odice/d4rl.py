@@ -1,6 +1,6 @@
-"""Reference scores: what makes a return comparable across tasks.
+"""What is known about D4RL: its data sets, their robots, reference returns, file names, and how codes change its rewards.
 
-D4RL's normalised score is 100 (return - min) / (max - min), where min is the return of a random policy and max that of
+D4RL's normalized score is 100 (return - min) / (max - min), where min is the return of a random policy and max that of
 an expert. The numbers belong to D4RL's environments (`d4rl/infos.py`). Where no reference is known the answer is None,
 and raw returns are all there is: nothing is borrowed from a task with a similar name.
 """
@@ -9,18 +9,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-_MUJOCO = ("random", "medium", "expert", "medium-replay", "medium-expert", "full-replay")
+# --- robots ----------------------------------------------------------------------------------------------------------
+
+
+class Robot(NamedTuple):
+    """A family of D4RL's environments; its data sets' names start with the robot's."""
+
+    obs_dim: int
+    action_dim: int
+    env_id: str | None = None
+    """The closest environment that Gymnasium still has. Mazes are built in `odice.envs.mazes`."""
+
+
+ROBOTS = {
+    "hopper": Robot(11, 3, "Hopper-v4"),
+    "halfcheetah": Robot(17, 6, "HalfCheetah-v4"),
+    "walker2d": Robot(17, 6, "Walker2d-v4"),
+    "ant": Robot(111, 8, "Ant-v4"),
+    "antmaze": Robot(29, 8),
+    "maze2d": Robot(4, 2),
+    "pen": Robot(45, 24),
+    "hammer": Robot(46, 26),
+    "door": Robot(39, 28),
+    "relocate": Robot(39, 30),
+    "kitchen": Robot(60, 9),
+}
+# D4RL's ant carries 84 contact forces that its MuJoCo always reported as zero; a modern one reports real ones.
+ANT_ZEROS = 84
+_EPISODE_STEPS = 1000
+
+# Ids of Gymnasium -> the robot whose reference returns their scores use. Ant-v5 has another reward.
+SCORED_AS = {robot.env_id: name for name, robot in ROBOTS.items() if robot.env_id}
+SCORED_AS |= {"Hopper-v5": "hopper", "HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d"}
+# Ids of the simulator that D4RL used, which Gymnasium no longer has -> the robot.
+MUJOCO_PY = {
+    f"{robot.env_id[:-1]}{version}": name for name, robot in ROBOTS.items() if robot.env_id for version in (2, 3)
+}
+
+
+def robot_of(name: str | None) -> str:
+    """The first word of a data set's name. It need not be a known robot."""
+    return (name or "").partition("-")[0]
+
+
+def episode_steps(name: str | None) -> int | None:
+    """After how many steps D4RL's environment cuts an episode, where that is known."""
+    robot, _, rest = (name or "").partition("-")
+    if robot == "antmaze":
+        return 700 if rest.startswith("umaze") else _EPISODE_STEPS
+    known = ROBOTS.get(robot)
+    return _EPISODE_STEPS if known and known.env_id else None
+
+
+# --- data sets and their reference returns ---------------------------------------------------------------------------
+
+_LOCOMOTION = ("random", "medium", "expert", "medium-replay", "medium-expert", "full-replay")
 _MAZES = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
 _HANDS = ("human", "cloned", "expert")
 
-# robot -> (kinds of data, versions, reference minimum, reference maximum)
+# start of the name -> (kinds of data, versions, reference minimum, reference maximum)
 _FAMILIES = {
-    "hopper": (_MUJOCO, ("v2",), -20.272305, 3234.3),
-    "halfcheetah": (_MUJOCO, ("v2",), -280.178953, 12135.0),
-    "walker2d": (_MUJOCO, ("v2",), 1.629008, 4592.3),
-    "ant": (_MUJOCO, ("v2",), -325.6, 3879.7),
+    "hopper": (_LOCOMOTION, ("v2",), -20.272305, 3234.3),
+    "halfcheetah": (_LOCOMOTION, ("v2",), -280.178953, 12135.0),
+    "walker2d": (_LOCOMOTION, ("v2",), 1.629008, 4592.3),
+    "ant": (_LOCOMOTION, ("v2",), -325.6, 3879.7),
     "antmaze": (_MAZES, ("v0", "v2"), 0.0, 1.0),
     "pen": (_HANDS, ("v0", "v1"), 96.262799, 3076.8331017826877),
     "hammer": (_HANDS, ("v0", "v1"), -274.856578, 12794.134825156867),
@@ -39,13 +93,26 @@ _FAMILIES = {
 
 
 def _expand() -> Iterator[tuple[str, tuple[float, float]]]:
-    for robot, (kinds, versions, low, high) in _FAMILIES.items():
+    for family, (kinds, versions, low, high) in _FAMILIES.items():
         for kind, version in product(kinds, versions):
-            yield "-".join(part for part in (robot, kind, version) if part), (low, high)
+            yield "-".join(part for part in (family, kind, version) if part), (low, high)
 
 
-# D4RL name -> (reference minimum, reference maximum), for all 71 environments
+# name of a data set -> (reference minimum, reference maximum), for all 71 environments
 REFERENCES: dict[str, tuple[float, float]] = dict(_expand())
+
+# The data sets of the O-DICE paper's Table 1, which the other papers report too.
+LOCOMOTION_DATA = tuple(
+    f"{robot}-{kind}-v2"
+    for kind, robot in product(("medium", "medium-replay", "medium-expert"), ("halfcheetah", "hopper", "walker2d"))
+)
+ANTMAZE_DATA = tuple(f"antmaze-{maze}-v2" for maze in _MAZES)
+
+
+def reference_of(robot: str) -> tuple[float, float]:
+    """The reference returns of a robot, which are the same for all its data sets."""
+    _, _, low, high = _FAMILIES[robot]
+    return low, high
 
 
 def normalized_score(returns: Any, reference: str | tuple[float | None, float | None] | None) -> Any:
@@ -59,3 +126,37 @@ def normalized_score(returns: Any, reference: str | tuple[float | None, float | 
     if low is None or high is None or not high > low:
         return None
     return 100.0 * (returns - low) / (high - low)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+# D4RL's own file names for AntMaze: maze -> its word, kind of data -> (several starts, several goals)
+_MAZE_WORD = {"umaze": "u-maze", "medium": "big-maze", "large": "hardest-maze"}
+_STARTS_GOALS = {"": (False, False), "play": (True, False), "diverse": (True, True)}
+
+
+def file_names(name: str) -> tuple[str, ...]:
+    """The names under which the file of a data set may lie in a folder: the data set's, then D4RL's own."""
+    robot, *words, version = name.split("-")
+    if robot == "antmaze":
+        starts, goals = _STARTS_GOALS["".join(words[1:])]
+        fixed = "_fixed" if version == "v2" else ""
+        return (
+            f"{name}.hdf5",
+            f"Ant_maze_{_MAZE_WORD[words[0]]}_noisy_multistart_{starts}_multigoal_{goals}_sparse{fixed}.hdf5",
+        )
+    if version == "v2":  # MuJoCo
+        return f"{name}.hdf5", f"{'_'.join([robot, *words])}-{version}.hdf5"
+    return (f"{name}.hdf5",)
+
+
+# --- rewards ---------------------------------------------------------------------------------------------------------
+
+# What published codes do to AntMaze's rewards of 0 and 1, as fields of `odice.data.preprocess.Preprocess`.
+ANTMAZE_REWARDS: dict[str, dict[str, Any]] = {
+    "odice-code": {"reward_values": ((0.0, -3.0), (1.0, 0.0))},
+    "odice-paper": {"reward_shift": -3.0},
+    "iql": {"reward_shift": -1.0},
+    "cql": {"reward_scale": 4.0, "reward_shift": -2.0},
+    "corl-cql": {"reward_scale": 10.0, "reward_shift": -5.0},
+}

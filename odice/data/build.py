@@ -7,7 +7,6 @@ blocks, straight into their final place, so that loading needs little more memor
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,9 @@ import numpy as np
 
 from odice.data.dataset import Dataset, Episode, UnfinishedEpisodeWarning, blocks
 from odice.data.meta import MAX_ACTIONS, Meta
+from odice.data.names import ALIASES
 from odice.errors import OdiceError
+from odice.machine import memory
 
 Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
 
@@ -25,11 +26,11 @@ Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
 def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """The default place for a data set's arrays. Refuses what cannot fit before touching any memory."""
     need = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > 0.9 * have:
+    have = memory()
+    if have is not None and need > 0.9 * have:
         raise OdiceError(
             f"The {name} of shape {shape} need {need / 1e9:,.0f} GB but this machine has {have / 1e9:,.0f} GB of "
-            "memory; stream the data from disk, or check that the file is not damaged."
+            "memory; leave the data on disk (--stream), or check that the file is not damaged."
         )
     # 64-byte alignment lets JAX use the array on a CPU as it is, where it would otherwise make a second copy.
     raw = np.empty(need + 64, np.uint8)
@@ -112,8 +113,8 @@ def from_episodes(
     """A Dataset from a list of episodes: `Episode`s, or mappings with `observations`, `actions`, `rewards` and flags.
 
     With T actions an episode has T + 1 observations, or T if the final one was not recorded. A flag is one boolean for
-    the episode, or one per step; Minari's `terminations`, `truncations` are understood too. A flag inside an episode
-    cuts it there. The episodes are walked through twice (sizes, then content), so a lazy sequence stays lazy.
+    the episode, or one per step, under any of its usual names (`data.names`). A flag inside an episode cuts it there.
+    The episodes are walked through twice (sizes, then content), so a lazy sequence stays lazy.
     """
     meta = meta or Meta(source="a list of episodes")
     episodes = episodes if isinstance(episodes, Sequence) else list(episodes)
@@ -132,7 +133,7 @@ def from_episodes(
     choices = _is_discrete(act, discrete, meta)
     acts = np.empty(len(ids), act.dtype) if choices else allocate("actions", (len(ids), _width(act)), np.float32)
     rewards = allocate("rewards", (len(ids),), np.float32)
-    step = piece = 0
+    step = number = 0  # of the next step, and of the next episode in the result
     for e in range(len(episodes)):
         one, where = _mapping(episodes, e, meta)
         own_obs, own_acts, own_rewards = _arrays(one, where, flags[e])
@@ -142,13 +143,13 @@ def from_episodes(
         obs = _float32(own_obs[:]).reshape(-1, width)
         rewards[step : step + steps] = _float32(own_rewards[:]).reshape(-1)
         acts[step : step + steps] = np.reshape(own_acts[:], (steps, *acts.shape[1:]))
-        for end in ends[piece : np.searchsorted(ends, step + steps)]:
-            start = ends[piece - 1] + 1 if piece else 0
+        for end in ends[number : np.searchsorted(ends, step + steps)]:
+            start = ends[number - 1] + 1 if number else 0
             own = obs[start - step : end - step + 2]
-            packed[start + piece : start + piece + len(own)] = own
+            packed[start + number : start + number + len(own)] = own
             if not known[end]:
-                packed[end + piece + 1] = packed[end + piece]
-            piece += 1
+                packed[end + number + 1] = packed[end + number]
+            number += 1
         step += steps
     n_actions = None
     if choices:
@@ -170,7 +171,7 @@ def flag_column(name: str, value: Any, n: int, where: str) -> np.ndarray:
     return flags
 
 
-# --- the pieces -----------------------------------------------------------------------------------------------
+# --- the steps of it -----------------------------------------------------------------------------------------------
 
 
 def _boundaries(n, terminated, truncated, episode, where):
@@ -225,9 +226,8 @@ def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.n
         if bad.any():
             first = int(rows[np.argmax(bad)]) if first is None else first
             count += int(bad.sum())
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # infinite rows; the evidence goes to JSON, so it is finite
+            # Rows may be infinite; the evidence goes to JSON, so it is finite.
+            with np.errstate(over="ignore", invalid="ignore"):
                 apart = np.nan_to_num(np.abs(packed[after[bad]] - value[bad]), nan=0.0)
             worst = max(worst, float(apart.max(initial=0)))
     evidence = {"next_mismatch": {"count": count, "first_row": first, "largest": worst}} if count else {}
@@ -303,17 +303,17 @@ def _mapping(episodes: Sequence, e: int, meta: Meta) -> tuple[Mapping[str, Any],
 
 def _episode_flags(one: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per step: terminated, truncated, and whether the observation after the step was recorded."""
-    names = (("terminated", "terminations"), ("truncated", "truncations"))
-    found: list[Any] = [next((one[name] for name in pair if name in one), False) for pair in names]
+    roles = ("terminated", "truncated")
+    found: list[Any] = [next((one[name] for name in ALIASES[role] if name in one), False) for role in roles]
     found = [np.asarray(flag[:] if hasattr(flag, "shape") and flag.shape else flag) for flag in found]
     steps = next((len(flag) for flag in found if flag.ndim), None)
     steps = len(_sliceable("rewards", one["rewards"], where)) if steps is None else steps
     if steps == 0:
         raise OdiceError(f"{where}: it has 0 steps; leave it out.")
     columns = []
-    for (name, _), flag in zip(names, found, strict=True):
+    for role, flag in zip(roles, found, strict=True):
         column = flag if flag.ndim else np.append(np.zeros(steps - 1, bool), bool(flag))
-        columns.append(flag_column(name, column, steps, where))
+        columns.append(flag_column(role, column, steps, where))
     final = one.get("final_known")
     final = len(_sliceable("observations", one["observations"], where)) == steps + 1 if final is None else final
     return columns[0], columns[1], np.append(np.ones(steps - 1, bool), bool(final))
@@ -327,7 +327,7 @@ def _arrays(
     steps, least = len(flags[0]), len(flags[0]) + int(flags[2][-1])
     if len(rew) != steps or len(act) != steps or not least <= len(obs) <= steps + 1 or _width(rew) != 1:
         raise OdiceError(
-            f"{where}: {len(obs)} observations, {len(act)} actions, rewards of shape {rew.shape}; an episode of T steps "
-            f"(here {steps}) has T + 1 observations (T if the final one is unknown), T actions and T rewards."
+            f"{where}: {len(obs)} observations, {len(act)} actions, rewards of shape {rew.shape}; an episode of T "
+            f"steps (here {steps}) has T + 1 observations (T if the final one is unknown), T actions and T rewards."
         )
     return obs, act, rew

@@ -287,7 +287,7 @@ def merge_meta(parts: Sequence[Dataset], source: str | None = None) -> Meta:
 
 
 def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 21) -> Iterator[slice]:
-    """Slices that cover `rows` in pieces of about 2 MB: how everything here walks through arrays larger than memory."""
+    """Slices that cover `rows`, about 2 MB each: how everything here walks through arrays larger than memory."""
     size = max(1, block_bytes // max(1, row_bytes))
     return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
 
@@ -299,13 +299,13 @@ def walk(array: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         release(array)
 
 
-def pick(array: np.ndarray, rows: np.ndarray, piece: int = 2048) -> np.ndarray:
-    """`array[rows]` for ascending rows. Around each scattered row of a mapped file the system maps 16 pages, so in pieces."""
-    if len(rows) <= piece or rows[-1] - rows[0] < 4 * len(rows):
+def pick(array: np.ndarray, rows: np.ndarray, chunk: int = 2048) -> np.ndarray:
+    """`array[rows]` for ascending rows, in chunks: the system maps 16 pages around each scattered row of a mapped file."""
+    if len(rows) <= chunk or rows[-1] - rows[0] < 4 * len(rows):
         return array[rows]
     out = np.empty((len(rows), *array.shape[1:]), array.dtype)
-    for a in range(0, len(rows), piece):
-        out[a : a + piece] = array[rows[a : a + piece]]
+    for a in range(0, len(rows), chunk):
+        out[a : a + chunk] = array[rows[a : a + chunk]]
         release(array)
     return out
 
@@ -313,7 +313,7 @@ def pick(array: np.ndarray, rows: np.ndarray, piece: int = 2048) -> np.ndarray:
 def release(array: np.ndarray) -> None:
     """Give back the pages of a memory-mapped array that were touched; they stay in the operating system's cache."""
     mapped = getattr(array, "_mmap", None)
-    if mapped is not None:
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on every system
         mapped.madvise(mmap.MADV_DONTNEED)
 
 

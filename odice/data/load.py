@@ -1,8 +1,8 @@
 """`odice.load`: one door for every kind of source.
 
-What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a data set that odice
-brings along, a legacy D4RL name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a module
-that is imported only when it is needed.
+What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a data set that
+odice brings along, a legacy D4RL name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a
+module that is imported only when it is needed. Readers of your own join them with `register_reader`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from typing import Any, NamedTuple
 from odice.data.dataset import Dataset, concatenate
 from odice.errors import OdiceError, unknown_name
 
-# format -> module whose `read` (or the function named after the colon) is `(source, *, options) -> Dataset`
-READERS = {
+Reader = Callable[..., Dataset]
+"""`(source, *, options) -> Dataset`"""
+
+# format -> reader, or the module whose `read` (or the function named after the colon) is one
+READERS: dict[str, Reader | str] = {
     "d4rl": "odice.data.readers.d4rl",
     "minari": "odice.data.readers.minari",
     "arrays": "odice.data.readers.arrays",
     "table": "odice.data.readers.table",
-    "store": "odice.data.store.store",
+    "store": "odice.data.store.folder",
     "episodes": "odice.data.build:from_episodes",
 }
-SUFFIXES = {
+# end of a file's name -> format
+SUFFIXES: dict[str, str] = {
     ".hdf5": "d4rl",
     ".h5": "d4rl",
     ".npz": "arrays",
@@ -37,13 +41,38 @@ SUFFIXES = {
     ".tsv": "table",
     ".csv.gz": "table",
 }
+FOLDER_READERS = ("minari", "store", "table")
+"""Formats that read a folder as a whole; for the others a folder is a set of files, one after the other."""
 BUNDLED = "bundled/"
 """Prefix of the data sets that come with odice, in the folder of that name."""
 MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
 
 
+def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> None:
+    """Make `read(source, *, options) -> Dataset` the reader of the format `name`, and of files with these suffixes.
+
+    It is handed the `Path` of a file that exists, and any other source (a name, an object) as it is if `format=name` says
+    so. Its keyword-only parameters are the options that `odice.load` takes for it. End it with `data.build.from_steps` or
+    `from_episodes`. A name or a suffix can be given once.
+    """
+    suffixes = tuple(suffix.lower() for suffix in suffixes)
+    if name in READERS:
+        raise OdiceError(f"The data format {name!r} has a reader already; choose another name.")
+    for suffix in suffixes:
+        if not suffix.startswith(".") or not suffix.strip("."):
+            raise OdiceError(
+                f"The suffix {suffix!r} of the data format {name!r} must start with a dot, such as '.log'."
+            )
+        if suffix in SUFFIXES:
+            raise OdiceError(
+                f"Files {suffix!r} are read as {SUFFIXES[suffix]!r} already; choose another suffix, or none."
+            )
+    READERS[name] = read
+    SUFFIXES.update(dict.fromkeys(suffixes, name))
+
+
 class Found(NamedTuple):
-    """Where a source is: the format of its reader, what to hand to it (several items are shards), and options it implies."""
+    """Where a source is: the format of its reader, what to hand to it (several items are shards), and implied options."""
 
     format: str
     items: Sequence[Any]
@@ -55,8 +84,8 @@ def load(source: Any, *, format: str | None = None, data_dir: str | Path | None 
 
     `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
     (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), a Minari id
-    (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of arrays, a
-    list of episodes, a `minari.MinariDataset` or a `Dataset`.
+    (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of
+    arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
     `format` says which reader to use where looking is not enough; `options` are the reader's own.
     """
     if isinstance(source, Dataset):
@@ -68,20 +97,21 @@ def load(source: Any, *, format: str | None = None, data_dir: str | Path | None 
 
 def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Found:
     """Decide what a source is, without reading it."""
+    if format is not None and format not in READERS:
+        raise unknown_name("data format", format, READERS)
     if not isinstance(source, str | os.PathLike):
-        return Found(_format_of_object(source), [source])
+        registered = format is not None and callable(READERS[format])  # only such a reader may know the object
+        return Found(format if registered else _format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
     if text.startswith(BUNDLED) and not path.exists():
         return Found("table", [_find_bundled(text)])
     if format is None:
         format = _format_of(path) if path.exists() else _format_of_name(text)
-    if format not in READERS:
-        raise unknown_name("data format", format, READERS)
     if not path.exists():
-        return (
-            Found(format, [_find_d4rl(text, data_dir)], {"name": text}) if format == "d4rl" else Found(format, [text])
-        )
-    if path.is_dir() and format in ("d4rl", "arrays"):
+        if format == "d4rl":
+            return Found(format, [_find_d4rl(text, data_dir)], {"name": text})
+        return Found(format, [text])
+    if path.is_dir() and format not in FOLDER_READERS and format in SUFFIXES.values():
         return Found(format, sorted(item for item in path.iterdir() if _suffix_format(item) == format))
     return Found(format, [path])
 
@@ -89,15 +119,20 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
 def read(found: Found, item: Any, **options: Any) -> Dataset:
     """Read one item that `find` found. Options are checked against those of its reader."""
     reader = reader_of(found.format)
-    valid = [p.name for p in inspect.signature(reader).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    parameters = inspect.signature(reader).parameters.values()
+    valid = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     for option in options:
-        if option not in valid:
+        if option not in valid and not any(p.kind is p.VAR_KEYWORD for p in parameters):
             raise unknown_name(f"option of the {found.format} reader", option, valid)
     return reader(item, **{**found.options, **options})
 
 
-def reader_of(format: str) -> Callable[..., Dataset]:
-    module, _, function = READERS[format].partition(":")
+def reader_of(format: str) -> Reader:
+    """The reader of a format; its module is imported now."""
+    reader = READERS[format]
+    if not isinstance(reader, str):
+        return reader
+    module, _, function = reader.partition(":")
     return getattr(import_module(module), function or "read")
 
 
@@ -159,7 +194,7 @@ def _find_bundled(name: str) -> Path:
 
 
 def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
-    from odice.data.readers.d4rl import file_names
+    from odice.d4rl import file_names
 
     folder = data_dir or os.environ.get("ODICE_DATA")
     if not folder:

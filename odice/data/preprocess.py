@@ -5,7 +5,8 @@ object turns the training data into what the algorithm sees (`apply`), and at ev
 the network's input (`observe`) and the network's action into the environment's (`act`). So nothing that was done to
 the data can be forgotten when the policy is used.
 
-Rewards change in this order: exact replacements, then standardised or times 1000 / (range of returns), then `scale * r + shift`.
+Rewards change in this order: exact replacements; then standardized, or times 1000 / (range of returns); then
+`scale * r + shift`. The usual changes have names (`REWARD_MAPS`), and so may yours (`register_reward_map`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from odice.action_map import from_bounds, is_unit_box, to_bounds
+from odice.d4rl import ANTMAZE_REWARDS
 from odice.data.dataset import Dataset, blocks, release
 from odice.data.transitions import Convention, Rows, rows_of
-from odice.errors import OdiceError
+from odice.errors import OdiceError, unknown_name
 
 ReturnRange = Literal["episodes", "thousand"]
 
@@ -45,17 +48,10 @@ class Preprocess:
     map_actions: bool = True
     """Map the action bounds of the environment, where they are known and finite, to [-1, 1]."""
     absorbing: bool = False
-    """Let a terminal state be followed by one that absorbs, zeros with a 1 in an extra column, instead of ending the episode."""
+    """Let a terminal state be followed by an absorbing one, instead of ending the episode. The absorbing state is zeros
+    with a 1 in an extra column."""
 
 
-# What published codes do to AntMaze's rewards of 0 and 1.
-ANTMAZE_REWARDS: dict[str, dict[str, Any]] = {
-    "odice-code": {"reward_values": ((0.0, -3.0), (1.0, 0.0))},
-    "odice-paper": {"reward_shift": -3.0},
-    "iql": {"reward_shift": -1.0},
-    "cql": {"reward_scale": 4.0, "reward_shift": -2.0},
-    "corl-cql": {"reward_scale": 10.0, "reward_shift": -5.0},
-}
 # name of a reward map -> the fields of `Preprocess` that it sets
 REWARD_MAPS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -69,6 +65,20 @@ REWARD_MAPS: dict[str, dict[str, Any]] = {
     "standard-tenth": {"standardize_reward": True, "reward_scale": 0.1},
     "zero": {"reward_scale": 0.0},
 }
+REWARD_FIELDS = ("return_range", "standardize_reward", "reward_scale", "reward_shift", "reward_values")
+
+
+def register_reward_map(name: str, **changes: Any) -> None:
+    """Give a change of rewards a name: `register_reward_map("halved", reward_scale=0.5)`, then `--reward halved`.
+
+    `changes` are the fields of `Preprocess` that concern rewards. A name can be given once.
+    """
+    if name in REWARD_MAPS:
+        raise OdiceError(f"The reward map {name!r} exists already; choose another name.")
+    for field in changes:
+        if field not in REWARD_FIELDS:
+            raise unknown_name(f"field of the reward map {name!r}:", field, REWARD_FIELDS)
+    REWARD_MAPS[name] = changes
 
 
 @dataclass(frozen=True)
@@ -100,8 +110,7 @@ class Fitted:
         """A policy's actions as the environment wants them: from [-1, 1] to its bounds. Discrete actions pass."""
         if self.action_low is None or self.action_high is None:
             return np.asarray(action)
-        low, high = _f32(self.action_low), _f32(self.action_high)
-        return np.clip(low + (np.asarray(action, np.float32) + 1) * ((high - low) / 2), low, high)
+        return to_bounds(_f32(action), _f32(self.action_low), _f32(self.action_high))
 
     def unact(self, action: np.ndarray) -> np.ndarray:
         """Logged actions as the policy's: from the environment's bounds to [-1, 1], then clipped if so declared."""
@@ -109,8 +118,7 @@ class Fitted:
         if action.dtype.kind in "iu":
             return action
         if self.action_low is not None and self.action_high is not None:
-            low, high = _f32(self.action_low), _f32(self.action_high)
-            action = (action - low) / ((high - low) / 2) - 1
+            action = from_bounds(action, _f32(self.action_low), _f32(self.action_high))
         if self.clip_actions is not None:
             action = np.clip(action, -np.float32(self.clip_actions), np.float32(self.clip_actions))
         return action
@@ -170,11 +178,11 @@ class Fitted:
 
 
 def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearning") -> Fitted:
-    """The numbers for this data set. Statistics are taken over the transitions of `convention`, as the references do."""
+    """The numbers for this data set. Statistics are over the transitions of `convention`, as the references have them."""
     scale, shift = wanted.reward_scale, wanted.reward_shift
     if wanted.standardize_reward:
-        centre, spread = reward_moments(dataset, convention)
-        scale, shift = scale / spread, shift - scale * centre / spread
+        center, spread = reward_moments(dataset, convention)
+        scale, shift = scale / spread, shift - scale * center / spread
     if wanted.return_range is not None:
         scale *= 1000.0 / return_range(dataset, wanted.return_range, convention)
     mean = deviation = low = high = None
@@ -184,7 +192,7 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
     bounds = dataset.meta.action_low, dataset.meta.action_high
     if wanted.map_actions and bounds[0] is not None and bounds[1] is not None and not dataset.discrete:
         pair = np.asarray(bounds, np.float64)
-        if np.isfinite(pair).all() and (pair[1] > pair[0]).all() and not (pair == [[-1], [1]]).all():
+        if np.isfinite(pair).all() and (pair[1] > pair[0]).all() and not is_unit_box(*pair):
             low, high = (tuple(bound.tolist()) for bound in pair)
     return Fitted(
         reward_scale=scale,
@@ -202,8 +210,8 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
 def absorb(dataset: Dataset) -> Dataset:
     """Every terminated episode leads into the absorbing state and stays there for one step, with reward 0 and action 0.
 
-    The last column of the observations marks that state. Afterwards no episode terminates: an episode that did is one step
-    longer and cut in the absorbing state, whose value an algorithm then learns like any other.
+    The last column of the observations marks that state. Afterwards no episode terminates: an episode that did is one
+    step longer and cut in the absorbing state, whose value an algorithm then learns like any other.
     """
     ended = np.flatnonzero(dataset.terminated)
     if not ended.size:
@@ -230,33 +238,33 @@ def return_range(dataset: Dataset, variant: ReturnRange, convention: Convention 
     """Best minus worst return, counted as the codes of variant A (`episodes`) or B (`thousand`) count it."""
     rows = rows_of(dataset, convention)
     if variant == "episodes":
-        pieces = rows.kept[rows.kept > 0]
+        chunks = rows.kept[rows.kept > 0]
     else:
-        pieces = _thousand(rows.kept, dataset.terminated & (rows.kept == dataset.lengths))
-    returns = _sums(dataset.rewards, rows, pieces)
+        chunks = _thousand(rows.kept, dataset.terminated & (rows.kept == dataset.lengths))
+    returns = _sums(dataset.rewards, rows, chunks)
     span = float(returns.max() - returns.min()) if len(returns) else 0.0
     if not (np.isfinite(span) and span > 0):
         raise OdiceError(
-            f"{dataset.meta.source}: the range of its {len(returns)} returns ({variant!r}) is {span}, so rewards cannot be "
-            "scaled by it; leave return_range out."
+            f"{dataset.meta.source}: the range of its {len(returns)} returns ({variant!r}) is {span}, so rewards cannot "
+            "be scaled by it; leave return_range out."
         )
     return span
 
 
 def _thousand(kept: np.ndarray, terminal: np.ndarray, limit: int = 1000) -> np.ndarray:
-    """Lengths of the pieces that end at a terminal row, or after 1000 rows whatever episode they belong to."""
+    """Lengths of the chunks that end at a terminal row, or after 1000 rows whatever episode they belong to."""
     ends = np.cumsum(kept)[terminal]
     full, rest = np.divmod(np.diff(ends, prepend=0), limit)
-    pieces = np.repeat(np.stack([np.full_like(rest, limit), rest], 1).ravel(), np.stack([full, rest > 0], 1).ravel())
+    chunks = np.repeat(np.stack([np.full_like(rest, limit), rest], 1).ravel(), np.stack([full, rest > 0], 1).ravel())
     tail = int(kept.sum() - (ends[-1] if len(ends) else 0))
-    return np.concatenate([pieces, np.full(tail // limit, limit)]).astype(np.int64)
+    return np.concatenate([chunks, np.full(tail // limit, limit)]).astype(np.int64)
 
 
-def _sums(rewards: np.ndarray, rows: Rows, pieces: np.ndarray) -> np.ndarray:
-    """The sum of rewards of consecutive pieces of rows, in double precision and without a copy of the rewards."""
-    if not len(pieces):
+def _sums(rewards: np.ndarray, rows: Rows, chunks: np.ndarray) -> np.ndarray:
+    """The sum of rewards of consecutive chunks of rows, in double precision and without a copy of the rewards."""
+    if not len(chunks):
         return np.zeros(0)
-    begins, total = np.cumsum(pieces) - pieces, pieces.sum()
+    begins, total = np.cumsum(chunks) - chunks, chunks.sum()
     episodes = rows.first[rows.kept > 0]
     cuts = np.union1d(begins, episodes[episodes < total])  # between two cuts, rows are consecutive steps
     steps, _ = rows.locate(cuts)
@@ -279,7 +287,8 @@ def reward_moments(dataset: Dataset, convention: Convention = "qlearning") -> tu
     mean, deviation = _moments(dataset.rewards, rows_of(dataset, convention), lambda steps, _: steps)
     if not deviation > 1e-12 * abs(mean):  # the mean of equal numbers may be off in its last bit
         raise OdiceError(
-            f"{dataset.meta.source}: all rewards are {float(mean):g}, so they cannot be standardised; leave standardize_reward out."
+            f"{dataset.meta.source}: all rewards are {float(mean):g}, so they cannot be standardized; leave "
+            "standardize_reward out."
         )
     return float(mean), float(deviation)
 

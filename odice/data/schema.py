@@ -19,28 +19,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
 
-# role -> names that mean it, lower case; a column found here needs no schema
-NAMES = {
-    "reward": ("reward", "rewards", "rew", "r", "next.reward"),
-    "terminated": ("terminated", "termination", "terminations", "terminal", "terminals", "is_terminal"),
-    "truncated": ("truncated", "truncation", "truncations", "timeout", "timeouts", "timelimit.truncated"),
-    "episode": (
-        *("episode", "episode_id", "episode_index", "episode_idx", "ep", "ep_id", "ep_index", "traj", "traj_id"),
-        *("trajectory", "trajectory_id", "rollout", "rollout_id", "trial", "trial_id"),
-    ),
-    "first": ("is_first", "first"),
-    "last": ("is_last", "last"),
-    "step": ("step", "step_id", "step_index", "timestep", "time_step", "frame_index", "t"),
-}
-# Families of columns: a word, alone or followed by a part (obs_0, observation.x, state[3], s0). Letters need a number.
-WORDS = {
-    "observation": ("observations", "observation", "obs", "states", "state"),
-    "action": ("actions", "action", "act"),
-}
+# Roles that one column plays; the observation and the action have families of columns.
+SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
+# A family of columns is a word, alone or followed by a part (obs_0, observation.x, state[3], s0). Letters need a number.
 LETTERS = {"observation": "sox", "action": "au"}
-DONE = ("done", "dones", "next.done", "is_done", "end", "is_end", "end_of_episode")
 GROUPS = ("observation", "action", "next_observation")
 # A file longer than this is not a schema; it is refused before it is parsed.
 MAX_FILE = 1 << 20
@@ -125,15 +110,15 @@ class Schema:
 
     def columns(self) -> list[str]:
         """Every column the schema names, once, in a fixed order."""
-        singles = [getattr(self, role) for role in NAMES]
+        singles = [getattr(self, role) for role in SINGLE]
         return list(dict.fromkeys([*(c for g in GROUPS for c in getattr(self, g)), *filter(None, singles)]))
 
     def resolve(self, columns: Sequence[str], where: str) -> Schema:
         """The same schema with every role bound to columns that exist."""
         found: dict[str, Any] = {}
-        for role, names in NAMES.items():
+        for role in SINGLE:
             given = getattr(self, role)
-            found[role] = _only(given, columns, role, where) if given else _by_name(role, names, columns, where)
+            found[role] = _only(given, columns, role, where) if given else _by_name(role, columns, where)
         taken = {name for name in found.values() if name}
         for role in ("observation", "action"):
             given = getattr(self, role)
@@ -169,7 +154,7 @@ class Schema:
             )
 
 
-# --- the pieces -----------------------------------------------------------------------------------------------
+# --- the steps of it -----------------------------------------------------------------------------------------------
 
 
 def _value(key: str, value: Any, kind: str, where: str) -> Any:
@@ -209,8 +194,8 @@ _EXPECTED = {
 }
 
 
-def _by_name(role: str, names: Iterable[str], columns: Sequence[str], where: str) -> str | None:
-    found = [c for c in columns if c.lower() in names]
+def _by_name(role: str, columns: Sequence[str], where: str) -> str | None:
+    found = [c for c in columns if c.lower() in ALIASES[role]]
     if len(found) > 1:
         raise OdiceError(f"{where}: {_some(found)} could each be the `{role}` column; say which one is.")
     return found[0] if found else None
@@ -245,7 +230,7 @@ def _expand(patterns: Iterable[str], columns: Sequence[str], role: str, where: s
 def _family(role: str, columns: Sequence[str], where: str) -> tuple[str, ...]:
     """The observation or action columns by their usual names."""
     families: dict[str, dict[str, str]] = {}
-    words = "|".join(WORDS[role])
+    words = "|".join(ALIASES[role])
     for column in columns:
         match = re.fullmatch(rf"({words})(?:[\W_]*(.*?)\W*)", column, re.IGNORECASE | re.DOTALL)
         separated = match and (not match[2] or match[2].isdigit() or not column[len(match[1])].isalnum())
@@ -282,7 +267,8 @@ def _in_order(role: str, family: Mapping[str, str], where: str) -> tuple[str, ..
     if (first := numbers[0]) > 1 or numbers != list(range(first, first + len(numbers))):
         gap = next((b - 1 for a, b in pairwise(numbers) if b != a + 1), numbers[0] - 1)
         raise OdiceError(
-            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name those that count."
+            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name those "
+            "that count."
         )
     return tuple(order)
 
@@ -299,7 +285,7 @@ def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tup
     found = [next((n for n in names(c) if n in have), None) for c in observation]
     if all(found):
         return tuple(n for n in found if n)
-    words = "|".join((*WORDS["observation"], *LETTERS["observation"]))
+    words = "|".join((*ALIASES["observation"], *LETTERS["observation"]))
     stray = [c for c in columns if re.match(rf"(next|new)[\W_]*({words})([\W_\d]|$)", c, re.IGNORECASE)]
     if any(found) or stray:
         lacking = observation[found.index(None)]
@@ -317,8 +303,7 @@ def _missing(role: str, columns: Sequence[str], where: str) -> OdiceError:
         "observation": "'obs_0', 'observation.x', 'state_x' or 's0'",
         "action": "'action', 'action_0' or 'a0'",
     }[role]
-    wanted = [*NAMES.get(role, ()), *WORDS.get(role, ())]
-    near = next((c for c in columns if get_close_matches(c.lower(), wanted, n=1, cutoff=0.7)), None)
+    near = next((c for c in columns if get_close_matches(c.lower(), ALIASES[role], n=1, cutoff=0.7)), None)
     hint = f"; did you mean {near!r}? Then name it as `{role}`." if near else f"; name it as `{role}`."
     return OdiceError(f"{where}: no {role} column (such as {usual}) among {_some(columns)}{hint}")
 
@@ -330,8 +315,8 @@ def _some(names: Sequence[str], most: int = 12) -> str:
 
 def natural(name: str) -> list[tuple[int, int | str]]:
     """A sort key that puts part 2 before part 10."""
-    pieces = re.split(r"([0-9]{1,18})", name)
-    return [(0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in pieces]
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in parts]
 
 
 def _line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from odice.d4rl import normalized_score
 from odice.data.dataset import walk
 from odice.data.doctor.scan import Columns, Scan
+from odice.jsonable import jsonable
 
 BINS = 20
 
@@ -18,7 +19,7 @@ def summarize(scan: Scan) -> dict[str, Any]:
     meta, spec = data.meta, data.spec
     reference = (meta.ref_min, meta.ref_max)
     score = normalized_score(float(np.mean(data.returns)), reference)
-    return {
+    summary = {
         "source": meta.source,
         "fingerprint": data.fingerprint,
         "env": meta.env_id,
@@ -32,14 +33,15 @@ def summarize(scan: Scan) -> dict[str, Any]:
         "action_dim": spec.action_dim,
         "discrete": spec.discrete,
         "returns": _spread(data.returns),
-        "score": _number(score) if score is not None else None,
+        "score": score,
         "reference": [meta.ref_min, meta.ref_max] if score is not None else None,
         "lengths": _spread(data.lengths),
-        "reward": {**_columns(scan.reward)[0], "nonzero": float(np.mean(data.rewards != 0))},
+        "reward": {**_columns(scan.reward)[0], "nonzero": np.mean(data.rewards != 0)},
         "actions": _action_counts(scan) if data.discrete else _actions(scan),
         "observations": _columns(scan.observation),
-        "history": list(meta.history),
+        "history": meta.history,
     }
+    return jsonable(summary)
 
 
 def _spread(values: np.ndarray) -> dict[str, Any]:
@@ -53,10 +55,10 @@ def _spread(values: np.ndarray) -> dict[str, Any]:
         edges = edges[[0, -1]]
     counts = np.histogram(fine, edges)[0] if len(edges) > 2 else np.array([fine.size])
     return {
-        "mean": float(fine.mean()),
-        "std": float(fine.std()),
-        "quartiles": [float(q) for q in np.quantile(fine, [0, 0.25, 0.5, 0.75, 1])],
-        "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+        "mean": fine.mean(),
+        "std": fine.std(),
+        "quartiles": np.quantile(fine, [0, 0.25, 0.5, 0.75, 1]),
+        "histogram": {"edges": edges, "counts": counts},
     }
 
 
@@ -64,35 +66,30 @@ def _columns(columns: Columns) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "min": _number(columns.low[i]),
-            "max": _number(columns.high[i]),
-            "mean": _number(columns.mean[i]),
-            "std": _number(columns.std[i]),
+            "min": columns.low[i],
+            "max": columns.high[i],
+            "mean": columns.mean[i],
+            "std": columns.std[i],
         }
         for i, name in enumerate(columns.names)
     ]
 
 
 def _actions(scan: Scan) -> list[dict[str, Any]]:
-    """Range of each action and the share of steps in which it is at its bound (declared, else the largest seen)."""
+    """Range of each action and the fraction of steps in which it is at its bound (declared, else the largest seen)."""
     columns = scan.action
     low, high = scan.bounds or (columns.low, columns.high)
     near = 1e-4 * (high - low)
     at = np.zeros(len(columns.names))
     for _, part in walk(columns.values):
         at += ((part >= high - near) | (part <= low + near)).sum(axis=0)
-    share = at / len(columns.values)
+    fraction = at / len(columns.values)
     return [
-        {**one, "saturation": float(share[i]), "bounds": [_number(low[i]), _number(high[i])] if scan.bounds else None}
+        {**one, "saturation": fraction[i], "bounds": [low[i], high[i]] if scan.bounds else None}
         for i, one in enumerate(_columns(columns))
     ]
 
 
 def _action_counts(scan: Scan) -> list[dict[str, Any]]:
     counts = scan.action_counts
-    return [{"name": str(i), "share": float(c / counts.sum())} for i, c in enumerate(counts)]
-
-
-def _number(value: Any) -> float | None:
-    """JSON has no NaN and no infinity."""
-    return float(value) if np.isfinite(value) else None
+    return [{"name": str(i), "share": count / counts.sum()} for i, count in enumerate(counts)]

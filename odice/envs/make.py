@@ -21,24 +21,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from odice.d4rl import REFERENCES
+from odice.d4rl import ANT_ZEROS, MUJOCO_PY, REFERENCES, ROBOTS, SCORED_AS, reference_of, robot_of
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
     import gymnasium
 
-# D4RL robot -> Gymnasium v4 id
-LEGACY = {"hopper": "Hopper-v4", "halfcheetah": "HalfCheetah-v4", "walker2d": "Walker2d-v4", "ant": "Ant-v4"}
-# D4RL's ant carries 84 contact forces that its MuJoCo always reported as zero; a modern one reports real ones.
-ANT_SILENT_FORCES = 84
-# Gymnasium id -> D4RL robot whose reference returns its scores use. Ant-v5 has another reward.
-ROBOTS = {env_id: robot for robot, env_id in LEGACY.items()}
-ROBOTS |= {"Hopper-v5": "hopper", "HalfCheetah-v5": "halfcheetah", "Walker2d-v5": "walker2d"}
-# ids of the simulator that D4RL used, which Gymnasium no longer has
-MUJOCO_PY = {f"{env_id[:-1]}{version}": robot for robot, env_id in LEGACY.items() for version in (2, 3)}
 # Where an environment may come from if a file names it. Other packages may do anything when they are imported or built.
 TRUSTED = ("gymnasium.", "gymnasium_robotics.", "odice.")
-LEGACY_NAMES = [name for name in REFERENCES if name.split("-")[0] in (*LEGACY, "antmaze")]
 
 
 @dataclass(frozen=True)
@@ -69,23 +59,20 @@ def resolve(name: str) -> Task:
         known = reference(name)
         note = f"scores of {name} are 0 for doing nothing and 100 for the optimum" if known else None
         return Task(name, name, reference=known, note=note)
-    if name in ROBOTS:
+    if name in SCORED_AS:
         note = f"scores of {name} use the reference returns that D4RL measured on the same robot with mujoco-py"
-        return Task(name, name, reference=_reference(ROBOTS[name]), note=note)
-    robot = name.split("-")[0] if name in REFERENCES else MUJOCO_PY.get(name)
+        return Task(name, name, reference=reference_of(SCORED_AS[name]), note=note)
+    robot = robot_of(name) if name in REFERENCES else MUJOCO_PY.get(name)
     if robot is None:
         return Task(name, name)
-    if robot not in LEGACY:
+    env_id = ROBOTS[robot].env_id
+    if env_id is None:
         raise OdiceError(
-            f"The D4RL task {name!r} has no counterpart in Gymnasium; evaluate on a Gymnasium id with --env, or train without one."
+            f"The D4RL task {name!r} has no counterpart in Gymnasium; evaluate on a Gymnasium id with --env, or train "
+            "without one."
         )
-    note = f"{name} belongs to mujoco-py; it is evaluated on {LEGACY[robot]}, the closest that Gymnasium has"
-    zeros = ANT_SILENT_FORCES if robot == "ant" else 0
-    return Task(name, LEGACY[robot], reference=_reference(robot), zeros=zeros, note=note)
-
-
-def _reference(robot: str) -> tuple[float, float]:
-    return REFERENCES[f"{robot}-medium-v2"]
+    note = f"{name} belongs to mujoco-py; it is evaluated on {env_id}, the closest that Gymnasium has"
+    return Task(name, env_id, reference=reference_of(robot), zeros=ANT_ZEROS if robot == "ant" else 0, note=note)
 
 
 def make(
@@ -149,7 +136,8 @@ def _not_found(name: str, error: Exception) -> OdiceError:
     """The nearest of the names that would work, and what Gymnasium says."""
     import gymnasium
 
-    known = {*gymnasium.registry, *LEGACY_NAMES}
+    d4rl = (each for each in REFERENCES if robot_of(each) == "antmaze" or ROBOTS[robot_of(each)].env_id)
+    known = {*gymnasium.registry, *d4rl}
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return OdiceError(f"Unknown environment {name!r}.{hint} (Gymnasium: {error})")

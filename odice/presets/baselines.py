@@ -1,12 +1,9 @@
 """The `reference` settings of the algorithms the paper compares with: what each one's official code does."""
 
+from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
 from odice.presets import Protocol, Row, Setting, Table
 
-_ROBOTS, _KINDS = ("halfcheetah", "hopper", "walker2d"), ("medium", "medium-replay", "medium-expert")
-_MAZES = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
-MUJOCO = tuple(f"{robot}-{kind}-v2" for kind in _KINDS for robot in _ROBOTS)
-ANTMAZE = tuple(f"antmaze-{maze}-v2" for maze in _MAZES)
-DATA = MUJOCO + ANTMAZE
+DATA = LOCOMOTION_DATA + ANTMAZE_DATA
 """The data sets of the paper's Table 1."""
 
 
@@ -17,7 +14,7 @@ def settings(source: str, **values) -> dict[str, Setting]:
 
 def rows(mujoco: Row, antmaze: Row, **others: Row) -> dict[str, Row]:
     """One row for the locomotion data, one for the mazes, and exceptions by name (with _ for -)."""
-    found = dict.fromkeys(MUJOCO, mujoco) | dict.fromkeys(ANTMAZE, antmaze)
+    found = dict.fromkeys(LOCOMOTION_DATA, mujoco) | dict.fromkeys(ANTMAZE_DATA, antmaze)
     return found | {name.replace("_", "-"): row for name, row in others.items()}
 
 

@@ -50,7 +50,7 @@ def test_terminal_states_lead_into_one_that_stays(discrete):
     np.testing.assert_array_equal(batch.obs[[0, 3, 5]], rows.obs[rows.initial])
 
 
-def test_observations_are_normalised_without_the_absorbing_state():
+def test_observations_are_normalized_without_the_absorbing_state():
     data = log()
     fitted = fit(Preprocess(absorbing=True, normalize_obs=True), data, "bootstrap")
     raw = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0], [8.0, 9.0]])

@@ -264,6 +264,6 @@ def test_scattered_rows_of_a_mapped_file_are_picked_in_pieces(tmp_path):
     np.save(tmp_path / "a.npy", values)
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     rows = np.array([0, 0, 5, 6, 300, 301, 999])
-    for piece in (1, 3, 100):
-        assert np.array_equal(pick(mapped, rows, piece), values[[0, 0, 5, 6, 300, 301, 999]])
+    for chunk in (1, 3, 100):
+        assert np.array_equal(pick(mapped, rows, chunk), values[[0, 0, 5, 6, 300, 301, 999]])
     assert np.array_equal(np.concatenate([part for _, part in walk(mapped)]), values)

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import odice
-from odice.d4rl import REFERENCES
-from odice.data.readers.d4rl import MissingTimeoutsWarning, file_names
+from odice.d4rl import REFERENCES, file_names
+from odice.data.build import from_steps
+from odice.data.load import READERS, SUFFIXES, register_reader
+from odice.data.meta import Meta
+from odice.data.readers.d4rl import MissingTimeoutsWarning
+from odice.data.store import stored
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 
@@ -417,6 +421,73 @@ def test_unknown_suffixes_formats_options_and_objects(tmp_path):
         odice.load(3)
 
 
+# --- readers of your own ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    """The registries, as they were after the test."""
+    monkeypatch.setattr("odice.data.load.READERS", dict(READERS))
+    monkeypatch.setattr("odice.data.load.SUFFIXES", dict(SUFFIXES))
+
+
+def read_lines(source, *, gain=1.0):
+    """One reward per line; position and push are the line's number."""
+    rewards = [gain * float(line) for line in source.read_text().split()]
+    rows = np.arange(len(rewards), dtype=float)[:, None]
+    return from_steps(rows, rows, rewards, truncated=rows[:, 0] == len(rewards) - 1, meta=Meta(source=str(source)))
+
+
+def test_a_reader_of_your_own(readers, tmp_path):
+    path = tmp_path / "a.lines"
+    path.write_text("1\n2\n3\n")
+    with pytest.raises(OdiceError, match=r"unknown kind of file '\.lines'"):
+        odice.load(path)
+    register_reader("lines", read_lines, [".LINES", ".lines.txt"])
+    assert odice.load(path).rewards.tolist() == [1, 2, 3]
+    assert odice.load(str(path), gain=2.0).rewards.tolist() == [2, 4, 6]
+    with pytest.raises(OdiceError, match=r"Unknown option of the lines reader 'gian'\. Did you mean 'gain'"):
+        odice.load(path, gian=2.0)
+    (tmp_path / "b.lines.txt").write_text("4")
+    assert odice.load(tmp_path).rewards.tolist() == [1, 2, 3, 4]  # a folder of such files
+    store = stored(path, tmp_path / "store")
+    assert store.fingerprint == odice.load(path).fingerprint
+    assert odice.load(tmp_path / "store").fingerprint == store.fingerprint
+
+
+def test_a_reader_of_your_own_is_handed_names_and_objects_if_the_format_says_so(readers):
+    seen = []
+
+    def remember(source, **options):
+        seen.append((source, options))
+        return odice.load(ARRAYS)
+
+    register_reader("remembered", remember)
+    thing = object()
+    for source in ("db://robot/7", thing):
+        assert odice.load(source, format="remembered", table="runs").n_steps == len(ARRAYS["rewards"])
+    assert seen == [("db://robot/7", {"table": "runs"}), (thing, {"table": "runs"})]
+    assert odice.load(ARRAYS, format="table").n_steps == len(ARRAYS["rewards"])  # what a dict is, is plain
+
+
+@pytest.mark.parametrize(
+    ("name", "suffixes", "message"),
+    [
+        ("table", [], "The data format 'table' has a reader already"),
+        ("lines", [".CSV"], r"Files '\.csv' are read as 'table' already"),
+        ("lines", ["lines"], "must start with a dot"),
+        ("lines", ["."], "must start with a dot"),
+    ],
+)
+def test_a_taken_name_or_suffix_is_an_error_and_changes_nothing(readers, name, suffixes, message):
+    from odice.data import load
+
+    with pytest.raises(OdiceError, match=message):
+        register_reader(name, read_lines, [".fine", *suffixes])
+    assert load.READERS == READERS
+    assert load.SUFFIXES == SUFFIXES
+
+
 def test_more_than_memory_is_refused_before_it_is_allocated():
     class Endless:
         shape, dtype, ndim = (10**13, 4), np.dtype(np.float32), 2
@@ -428,6 +499,16 @@ def test_more_than_memory_is_refused_before_it_is_allocated():
 
     with pytest.raises(OdiceError, match="160,000 GB but this machine has"):
         in_memory("observations", Endless.shape, np.float32)
+
+
+def test_where_the_memory_is_unknown_nothing_is_refused_for_it(monkeypatch):
+    from odice.data.build import in_memory
+
+    monkeypatch.setattr("odice.data.build.memory", lambda: 1000)
+    with pytest.raises(OdiceError, match="need 0 GB"):
+        in_memory("rewards", (1000,), np.float32)
+    monkeypatch.setattr("odice.data.build.memory", lambda: None)
+    assert in_memory("rewards", (1000,), np.float32).shape == (1000,)
 
 
 def test_importing_odice_does_not_import_the_readers():

@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odice.d4rl import ANTMAZE_REWARDS
 from odice.data.build import from_steps
 from odice.data.meta import Meta
-from odice.data.preprocess import ANTMAZE_REWARDS, Fitted, Preprocess, fit, moments, return_range
+from odice.data.preprocess import (
+    REWARD_FIELDS,
+    REWARD_MAPS,
+    Fitted,
+    Preprocess,
+    fit,
+    moments,
+    register_reward_map,
+    return_range,
+)
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 
@@ -104,7 +114,7 @@ def test_exact_replacements_refuse_dense_rewards():
         fit(Preprocess(**ANTMAZE_REWARDS["odice-code"]), data).apply(data)
 
 
-def test_observations_are_normalised_over_the_transitions_only():
+def test_observations_are_normalized_over_the_transitions_only():
     obs = np.array([[0.0, 5], [2, 5], [100, 5], [4, 5], [6, 5], [200, 5]])
     data = make([3, 3], [False, False], obs=obs)  # the steps with 100 and 200 are cut by time: not transitions
     mean, std = moments(data)
@@ -158,7 +168,7 @@ def test_the_fitted_numbers_survive_json_bit_for_bit():
         Fitted.from_dict({"whiten": True})
 
 
-def test_standardised_rewards_have_mean_zero_and_the_given_spread():
+def test_standardized_rewards_have_mean_zero_and_the_given_spread():
     """OptiDICE's rewards, over the transitions that count: the truncated step of each episode is left out."""
     rng = np.random.default_rng(0)
     rewards = rng.normal(3.0, 2.0, 60).astype(np.float32)
@@ -173,5 +183,45 @@ def test_standardised_rewards_have_mean_zero_and_the_given_spread():
     seen = fitted.reward(np.delete(rewards, np.arange(9, 60, 10)))
     np.testing.assert_allclose([seen.mean(), seen.std()], [0.0, 0.1], atol=1e-5)
     flat = replace(dataset, rewards=np.ones_like(rewards))
-    with pytest.raises(OdiceError, match="cannot be standardised"):
+    with pytest.raises(OdiceError, match="cannot be standardized"):
         fit(Preprocess(standardize_reward=True), flat)
+
+
+# --- reward maps by name ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none", [0.0, 1.0, 3.0]),
+        ("minus-1", [-1.0, 0.0, 2.0]),
+        ("minus-3", [-3.0, -2.0, 0.0]),
+        ("times-4-minus-2", [-2.0, 2.0, 10.0]),
+        ("times-10-minus-5", [-5.0, 5.0, 25.0]),
+        ("zero", [0.0, 0.0, 0.0]),
+        ("return-range", [0.0, 500.0, 1500.0]),  # two episodes: 1 and 3
+    ],
+)
+def test_reward_maps_by_hand(name, expected):
+    data = from_steps(np.zeros((3, 1)), np.zeros((3, 1)), [0.0, 1.0, 3.0], terminated=[0, 1, 1])
+    fitted = fit(Preprocess(**REWARD_MAPS[name]), data, "bootstrap")
+    assert fitted.apply(data).rewards.tolist() == expected
+
+
+def test_every_reward_map_sets_fields_about_rewards():
+    for changes in REWARD_MAPS.values():
+        Preprocess(**changes)
+        assert set(changes) <= set(REWARD_FIELDS)
+
+
+def test_a_reward_map_of_your_own(monkeypatch):
+    monkeypatch.setattr("odice.data.preprocess.REWARD_MAPS", maps := dict(REWARD_MAPS))
+    register_reward_map("halved", reward_scale=0.5, reward_shift=1.0)
+    assert Fitted(**maps["halved"]).reward(np.array([4.0])).tolist() == [3.0]
+    for taken in ("halved", "minus-1"):
+        with pytest.raises(OdiceError, match=f"reward map '{taken}' exists already; choose another name"):
+            register_reward_map(taken, reward_scale=2.0)
+    assert maps["minus-1"] == {"reward_shift": -1.0}
+    with pytest.raises(OdiceError, match=r"field of the reward map 'new': 'scale'\. Did you mean 'reward_scale'"):
+        register_reward_map("new", scale=2.0)
+    assert "new" not in maps

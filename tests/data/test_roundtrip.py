@@ -7,7 +7,7 @@ from hypothesis import given, settings
 import odice
 from odice.data.build import from_steps
 from odice.data.meta import Meta
-from odice.data.store.store import make_store, write_store
+from odice.data.store import make_store, write_store
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
 

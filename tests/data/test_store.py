@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from dataclasses import replace
@@ -13,8 +14,8 @@ from odice.data.build import from_steps
 from odice.data.dataset import concatenate
 from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
+from odice.data.store import Streamed, make_store, stored, write_store
 from odice.data.store.records import Records
-from odice.data.store.store import Streamed, make_store, stored, write_store
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
@@ -52,7 +53,7 @@ def test_gathering_in_pieces_does_not_change_the_result(tmp_path, monkeypatch):
     store = write_store(make(), tmp_path / "s")
     rows = np.random.default_rng(1).integers(0, Streamed(store).size, 100)
     whole = Streamed(store).gather(rows)
-    monkeypatch.setattr("odice.data.store.records.PIECE", 7)
+    monkeypatch.setattr("odice.data.store.records.CHUNK", 7)
     assert same(Streamed(store).gather(rows), whole)
 
 
@@ -147,8 +148,8 @@ def test_a_store_of_an_older_layout_is_refused(tmp_path):
 def test_what_is_not_cached_is_read_after_the_rest(tmp_path, monkeypatch):
     """A read that must not wait may fail, or bring only a part: both are repeated, and everything else is read once."""
     store = write_store(make(), tmp_path / "s")
-    streamed, rows = Streamed(store), np.arange(12)
-    expected, asked, read = streamed.gather(rows), [], os.preadv
+    rows, asked, read = np.arange(12), [], os.preadv
+    expected = Streamed(store).gather(rows)
 
     def reluctant(file, slots, offset, flags=0):
         asked.append((offset, flags))
@@ -160,11 +161,49 @@ def test_what_is_not_cached_is_read_after_the_rest(tmp_path, monkeypatch):
 
     monkeypatch.setattr("odice.data.store.records.NOWAIT", 8)
     monkeypatch.setattr("odice.data.store.records.os.preadv", reluctant)
-    assert same(streamed.gather(rows), expected)
+    assert same(Streamed(store).gather(rows), expected)
     assert [flags for _, flags in asked] == [8] * 12 + [0] * 8
     assert sorted(offset for offset, flags in asked if not flags) == [
         offset for number, (offset, _) in enumerate(asked[:12]) if number % 3 < 2
     ]
+
+
+def test_a_file_system_that_can_only_wait_is_asked_once(tmp_path, monkeypatch):
+    store, rows, flagged, read = write_store(make(), tmp_path / "s"), np.arange(12), [], os.preadv
+    expected = Streamed(store).gather(rows)
+
+    def waiting(file, slots, offset, flags=0):
+        flagged.append(flags)
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return read(file, slots, offset)
+
+    monkeypatch.setattr("odice.data.store.records.NOWAIT", 8)
+    monkeypatch.setattr("odice.data.store.records.os.preadv", waiting)
+    assert same(Streamed(store).gather(rows), expected)
+    assert flagged == [8] + [0] * 12
+
+    def broken(*_):
+        raise OSError(errno.EIO, "broken disk")
+
+    monkeypatch.setattr("odice.data.store.records.os.preadv", broken)
+    with pytest.raises(OSError, match="broken disk"):
+        Streamed(store).gather(rows)
+
+
+def test_a_system_without_scattered_reads_and_advice_gives_the_same(tmp_path, monkeypatch):
+    store = write_store(data := make(), tmp_path / "s")
+    rows = np.arange(Streamed(store).size)
+    expected = Streamed(store).gather(rows)
+    monkeypatch.delattr("odice.data.store.records.os.preadv", raising=False)
+    monkeypatch.delattr("odice.data.store.records.os.posix_fadvise", raising=False)
+    monkeypatch.setattr("odice.data.store.records.NOWAIT", 0)
+    monkeypatch.delattr("odice.data.dataset.mmap.MADV_DONTNEED", raising=False)
+    assert same(Streamed(store).gather(rows), expected)
+    assert odice.load(tmp_path / "s").fingerprint == data.fingerprint
+    os.truncate(tmp_path / "s" / "records.npy", 1000)
+    with pytest.raises(OSError, match="shorter than it was"):
+        Streamed(store).gather(rows)
 
 
 def test_a_store_that_shrinks_while_it_is_read_is_an_error(tmp_path):

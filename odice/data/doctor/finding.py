@@ -8,8 +8,9 @@ well away from what clean data show; the comment beside it says why.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from math import isfinite
 from typing import Any, Literal
+
+from odice.jsonable import jsonable
 
 Severity = Literal["error", "warning", "note"]
 
@@ -26,12 +27,4 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; a number that is not finite becomes None."""
-        return _plain(asdict(self))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+        return jsonable(asdict(self))

@@ -1,4 +1,4 @@
-"""Arrays with one row per step: a dict, or an NPZ file. The HDF5 reader shares the naming rules.
+"""Arrays with one row per step: a dict, or an NPZ file. The HDF5 reader has the same naming rules.
 
 Arrays are found by name. `observations`, `actions` and `rewards` are needed, and something that says where episodes
 end: `terminated`, `truncated` or `episode`. A bare `dones` is refused, because it mixes the two reasons to end: say
@@ -19,20 +19,20 @@ import numpy as np
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
 from odice.data.meta import Meta
+from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
 
-# what an array is -> the names it goes by, first match wins
-NAMES = {
-    "observations": ("observations", "observation", "obs", "states", "state"),
-    "actions": ("actions", "action", "act"),
-    "rewards": ("rewards", "reward", "rew"),
-    "terminated": ("terminated", "terminals", "terminations", "terminal"),
-    "truncated": ("truncated", "timeouts", "truncations", "timeout"),
-    "episode": ("episode", "episodes", "episode_id", "episode_ids"),
-    "next_observations": ("next_observations", "next_observation", "next_obs", "next_states"),
-    "next_known": ("next_known",),
+# what an array is, as `from_steps` calls it -> its role in the table of names
+ROLES = {
+    "observations": "observation",
+    "actions": "action",
+    "rewards": "reward",
+    "terminated": "terminated",
+    "truncated": "truncated",
+    "episode": "episode",
+    "next_observations": "next_observation",
+    "next_known": "next_known",
 }
-BARE = ("dones", "done")
 
 
 def read(
@@ -57,28 +57,31 @@ def read(
 
 
 def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
-    """Role -> name of the array that plays it. Raises if a needed one is missing, or if only a bare `done` says ends."""
+    """Role -> name of the array that plays it. Raises if one is missing, or if only a bare `done` says where episodes end."""
     named = {}
     for role, key in (keys or {}).items():
-        if role not in NAMES:
-            raise unknown_name("role of an array", role, NAMES)
+        if role not in ROLES:
+            raise unknown_name("role of an array", role, ROLES)
         if key not in found:
             raise OdiceError(f"{where}: no array {key!r} for {role!r}; there are: {_listed(found)}.")
         named[role] = key
-    for role, names in NAMES.items():
-        match = next((name for name in names if name in found and name not in named.values()), None)
-        if match and role not in named:
+    in_lower_case = {str(key).lower(): key for key in found} | {key: key for key in found}
+    for role, column in ROLES.items():
+        matches = (in_lower_case[name] for name in ALIASES[column] if name in in_lower_case)
+        match = next((key for key in matches if key not in named.values()), None)
+        if match is not None and role not in named:
             named[role] = match
     if missing := [role for role in ("observations", "actions", "rewards") if role not in named]:
         raise OdiceError(
-            f"{where}: no array for {', '.join(missing)}; found {_listed(found)}. Rename it or pass keys={{role: name}}."
+            f"{where}: no array for {', '.join(missing)}; found {_listed(found)}. Rename it or pass "
+            "keys={role: name}."
         )
     if not {"terminated", "truncated", "episode"} & set(named):
-        bare = next((name for name in BARE if name in found), None)
-        if bare:
+        bare = next((in_lower_case[name] for name in DONE if name in in_lower_case), None)
+        if bare is not None:
             raise OdiceError(
-                f"{where}: {bare!r} does not say why an episode ended; pass keys={{'terminated': '{bare}'}} if the task "
-                f"was over, or keys={{'truncated': '{bare}'}} if the recording stopped."
+                f"{where}: {bare!r} does not say why an episode ended; pass keys={{'terminated': '{bare}'}} if the "
+                f"task was over, or keys={{'truncated': '{bare}'}} if the recording stopped."
             )
         raise OdiceError(f"{where}: nothing says where episodes end; add 'terminated', 'truncated' or 'episode'.")
     return named

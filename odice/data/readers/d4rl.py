@@ -15,32 +15,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from odice.d4rl import REFERENCES
+from odice.d4rl import REFERENCES, ROBOTS, episode_steps, robot_of
 from odice.data.build import Allocate, flag_column, from_steps, in_memory
 from odice.data.dataset import Dataset, DataWarning, blocks
 from odice.data.meta import Meta
 from odice.data.readers import hdf5
 from odice.data.readers.arrays import choose
 from odice.errors import OdiceError
-
-# D4RL's own file names for AntMaze: maze -> its word, kind of data -> (several starts, several goals)
-_MAZE = {"umaze": "u-maze", "medium": "big-maze", "large": "hardest-maze"}
-_KIND = {"": (False, False), "play": (True, False), "diverse": (True, True)}
-
-# family -> (obs, act), so that another robot's file under a D4RL name is refused
-_SHAPES = {
-    "hopper": (11, 3),
-    "halfcheetah": (17, 6),
-    "walker2d": (17, 6),
-    "ant": (111, 8),
-    "antmaze": (29, 8),
-    "maze2d": (4, 2),
-    "pen": (45, 24),
-    "hammer": (46, 26),
-    "door": (39, 28),
-    "relocate": (39, 30),
-    "kitchen": (60, 9),
-}
 
 
 class MissingTimeoutsWarning(DataWarning):
@@ -73,32 +54,9 @@ def read(
         meta = _meta(file, where, name, n_actions, saved)
         _check_shape(name, columns, where)
         if "truncated" not in columns and "episode" not in columns:
-            limit = max_episode_steps or _whole(hdf5.attribute(file, "max_episode_steps")) or horizon(name)
+            limit = max_episode_steps or _whole(hdf5.attribute(file, "max_episode_steps")) or episode_steps(name)
             columns["truncated"] = _timeouts(columns, limit, where)
         return from_steps(**columns, discrete=discrete, meta=meta, allocate=allocate)
-
-
-def file_names(name: str) -> tuple[str, ...]:
-    """The names under which a D4RL data set may lie in a folder: ours, then D4RL's own."""
-    robot, *words, version = name.split("-")
-    if robot == "antmaze":
-        starts, goals = _KIND["".join(words[1:])]
-        fixed = "_fixed" if version == "v2" else ""
-        return (
-            f"{name}.hdf5",
-            f"Ant_maze_{_MAZE[words[0]]}_noisy_multistart_{starts}_multigoal_{goals}_sparse{fixed}.hdf5",
-        )
-    if version == "v2":  # MuJoCo
-        return f"{name}.hdf5", f"{'_'.join([robot, *words])}-{version}.hdf5"
-    return (f"{name}.hdf5",)
-
-
-def horizon(name: str | None) -> int | None:
-    """After how many steps D4RL's environment cuts an episode, where that is known."""
-    robot, _, rest = (name or "").partition("-")
-    if robot == "antmaze":
-        return 700 if rest.startswith("umaze") else 1000
-    return 1000 if robot in ("hopper", "halfcheetah", "walker2d", "ant") else None
 
 
 def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, saved: dict | None) -> Meta:
@@ -110,11 +68,11 @@ def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, 
 
 
 def _check_shape(name: str | None, columns: Mapping[str, Any], where: str) -> None:
-    expected = _SHAPES.get((name or "").split("-")[0])
+    robot = ROBOTS.get(robot_of(name))
     found = tuple(columns[role].shape[-1] for role in ("observations", "actions"))
-    if expected and found != expected:
+    if robot and found != robot[:2]:
         raise OdiceError(
-            f"{where}: has (obs, action) dimensions {found} but {name} has {expected}; this file is other data, so "
+            f"{where}: has (obs, action) dimensions {found} but {name} has {robot[:2]}; this file is other data, so "
             "load it by its path instead of by D4RL's name."
         )
 

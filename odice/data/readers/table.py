@@ -25,11 +25,14 @@ from odice.data.meta import Meta
 from odice.data.readers.columns import Columns, numbers
 from odice.data.schema import Schema, natural
 from odice.errors import OdiceError
+from odice.machine import memory
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # More columns than any log has; a damaged or hostile header is refused before memory is spent on it.
 MAX_COLUMNS = 100_000
+# What a machine that does not say it is taken to have.
+UNKNOWN_MEMORY = 8 << 30
 
 
 def read(
@@ -189,7 +192,7 @@ def _head(file: Path) -> bytes:
 
 def _unzip(file: Path) -> bytes:
     """The text inside a .gz, refused as soon as it grows beyond a quarter of the machine's memory."""
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    most = (memory() or UNKNOWN_MEMORY) // 4
     engine, parts, size = zlib.decompressobj(wbits=31), [], 0
     try:
         with file.open("rb") as handle:

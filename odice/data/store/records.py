@@ -1,4 +1,4 @@
-"""The layout of a store that training reads: observation, action and reward of a step side by side in one file.
+"""The file of a store that training reads: observation, action and reward of a step side by side.
 
 A transition is a record and the observation at the head of the record that follows, so one read of a few hundred bytes
 fetches it, where an array per field would take four. The file is read, not mapped: mapping scattered pages costs more
@@ -7,6 +7,7 @@ than copying a few bytes from each, and every mapped page would count as memory 
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from odice.data.dataset import Dataset, blocks, release
 RECORDS = "records.npy"
 FIELDS = ("observation", "action", "reward")
 # How many transitions lie in the buffer that the file is read into.
-PIECE = 2048
+CHUNK = 2048
 # "What is not in the operating system's cache: begin to fetch it, but do not wait." Only Linux knows this.
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -32,7 +33,7 @@ def layout_of(observations: np.ndarray, actions: np.ndarray) -> np.dtype:
 
 
 def record_blocks(dataset: Dataset) -> Iterator[np.ndarray]:
-    """A record for each observation of a data set, in pieces of about 2 MB; after a final one action and reward are 0."""
+    """A record for each observation of a data set, in blocks of about 2 MB. After a final one action and reward are 0."""
     layout = layout_of(dataset.observations, dataset.actions)
     first = dataset.starts + np.arange(dataset.n_episodes)
     for block in blocks(len(dataset.observations), layout.itemsize):
@@ -58,7 +59,7 @@ class Records:
         weakref.finalize(self, os.close, self._file)
         with suppress(AttributeError, OSError):  # reading ahead would fetch rows that nobody asked for
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
-        self._begin, self._stride = records.offset, records.dtype.itemsize
+        self._begin, self._stride, self._nowait = records.offset, records.dtype.itemsize, NOWAIT
         fields = [(name, records.dtype[name]) for name in FIELDS]
         self._row = np.dtype([*fields, ("next_observation", records.dtype["observation"])])
 
@@ -74,32 +75,44 @@ class Records:
             return None
         return cls(records)
 
-    def pieces(self, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(places, rows): `rows` holds the transitions of `numbers[places]`, until the next piece is asked for.
+    def chunks(self, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(places, rows): `rows` holds the transitions of `numbers[places]`, until the next chunk is asked for.
 
         They are visited in the order of the file, which a disk likes.
         """
         order = np.argsort(numbers, kind="stable")
-        rows = np.empty(min(PIECE, len(numbers)), self._row)
+        rows = np.empty(min(CHUNK, len(numbers)), self._row)
         raw, size = rows.view(np.uint8).data, self._row.itemsize
         slots = [(raw[i : i + size],) for i in range(0, rows.nbytes, size)]
-        for start in range(0, len(numbers), PIECE):
-            places = order[start : start + PIECE]
+        for start in range(0, len(numbers), CHUNK):
+            places = order[start : start + CHUNK]
             self._read(slots, (numbers[places].astype(np.int64) * self._stride + self._begin).tolist())
             yield places, rows[: len(places)]
 
     def _read(self, slots: list[tuple[memoryview]], offsets: list[int]) -> None:
         """First all that is cached, while the disk begins to fetch the rest; then the rest."""
-        file, size, read, late = self._file, self._row.itemsize, os.preadv, []
+        file, size, late = self._file, self._row.itemsize, []
+        read = os.preadv if hasattr(os, "preadv") else _preadv
         for slot, offset in zip(slots, offsets, strict=False):
             try:
-                if read(file, slot, offset, NOWAIT) != size:
+                if read(file, slot, offset, self._nowait) != size:
                     late.append((slot, offset))
-            except BlockingIOError:
+            except OSError as error:
+                if error.errno == errno.EOPNOTSUPP and self._nowait:
+                    self._nowait = 0  # this file system can only wait
+                elif not isinstance(error, BlockingIOError):
+                    raise
                 late.append((slot, offset))
         for slot, offset in late:
             if read(file, slot, offset) != size:
                 raise OSError(f"{self._path}: the file is shorter than it was; make the store again")
+
+
+def _preadv(file: int, buffers: tuple[memoryview], offset: int, flags: int = 0) -> int:
+    """`os.preadv` into one buffer, for systems that lack it."""
+    found = os.pread(file, len(buffers[0]), offset)
+    buffers[0][: len(found)] = found
+    return len(found)
 
 
 def _from_the_start(array: np.memmap) -> bool:

@@ -1,0 +1,39 @@
+"""The usual names of columns and arrays: one table for every reader.
+
+Readers compare them in lower case. Where several arrays of a file have a name of the same role, the first name in this table
+wins; in a table of columns, where more names are in use, that is an error which asks for the right one.
+"""
+
+from __future__ import annotations
+
+_OBSERVATION = ("observations", "observation", "obs", "states", "state")
+
+# role -> the names that mean it, in lower case
+ALIASES: dict[str, tuple[str, ...]] = {
+    "observation": _OBSERVATION,
+    "action": ("actions", "action", "act"),
+    "next_observation": tuple(f"next_{name}" for name in _OBSERVATION),
+    "reward": ("rewards", "reward", "rew", "r", "next.reward"),
+    "terminated": ("terminated", "terminals", "terminations", "terminal", "termination", "is_terminal"),
+    "truncated": ("truncated", "timeouts", "truncations", "timeout", "truncation", "timelimit.truncated"),
+    "episode": (
+        *(
+            "episode",
+            "episodes",
+            "episode_id",
+            "episode_ids",
+            "episode_index",
+            "episode_idx",
+            "ep",
+            "ep_id",
+            "ep_index",
+        ),
+        *("traj", "traj_id", "trajectory", "trajectory_id", "rollout", "rollout_id", "trial", "trial_id"),
+    ),
+    "first": ("is_first", "first"),
+    "last": ("is_last", "last"),
+    "step": ("step", "step_id", "step_index", "timestep", "time_step", "frame_index", "t"),
+    "next_known": ("next_known",),
+}
+# Names that say that an episode ended, but not why: refused until a person says which role they play.
+DONE = ("dones", "done", "next.done", "is_done", "end", "is_end", "end_of_episode")
