@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 import odice
-from odice.core.networks import policy_network
+from odice.core.policies import policy_network
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
-from odice.core.networks import Init, Policy, TanhPolicy, policy_network
-from odice.core.optim import adam, begin, step
+from odice.core.networks import Init
+from odice.core.optim import adam, opt_init, step
+from odice.core.policies import Policy, TanhPolicy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -94,7 +95,7 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
 @register("bc", BCConfig, imitates=True, best_episodes="top_returns")
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
     """BC: behaviour cloning of all the data, the floor of every comparison."""
-    optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
+    optimizer = adam(cfg.policy_lr, cfg.policy_weight_decay)
 
     def init(key) -> State:
         policy = policy_network(
@@ -105,12 +106,12 @@ def bc(cfg: BCConfig, spec: Spec) -> Algo:
             deterministic=cfg.policy == "deterministic",
             init=cfg.init,
         )
-        return State(policy, begin(optimiser, policy), jnp.zeros((), jnp.int32))
+        return State(policy, opt_init(optimizer, policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
         loss, gradient = jax.value_and_grad(cloning_loss)(state.policy, batch)
-        policy, policy_opt = step(optimiser, gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(optimizer, gradient, state.policy_opt, state.policy)
         metrics = {"policy_loss": loss, "action_error": action_error(state.policy, batch)}
         return State(policy, policy_opt, state.step + 1), metrics
 

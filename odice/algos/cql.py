@@ -37,11 +37,10 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
-from odice.core.critics import Critic, Joined, least
-from odice.core.networks import CategoricalPolicy, Init, orthogonal
-from odice.core.optim import adam, begin, polyak, step
-from odice.core.soft import draw, q_at, soft_policy_loss, soft_value
-from odice.core.squashed import SquashedPolicy
+from odice.core.critics import Critic, Joined, min_over_heads, q_at, sac_policy_loss, sac_value
+from odice.core.networks import Init, orthogonal
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw
 from odice.types import Algo, Batch, Metrics, Spec
 
 CORL_LOG_STD_MIN = -20.0
@@ -115,10 +114,10 @@ def td_target(cfg: CQLConfig, state: State, batch: Batch, key) -> Float[Array, "
     if cfg.max_backup:
         draws = draw(state.policy, key, batch.next_obs, cfg.n_actions)
         q = q_at(state.target, batch.next_obs, draws.action)
-        v = jnp.max(least(q), axis=0) if cfg.backup_order == "min-max" else least(jnp.max(q, axis=1))
+        v = jnp.max(min_over_heads(q), axis=0) if cfg.backup_order == "min-max" else min_over_heads(jnp.max(q, axis=1))
     else:
         alpha = jnp.exp(state.log_alpha) if cfg.backup_entropy else 0.0
-        v = soft_value(state.policy, state.target, alpha, batch.next_obs, key)
+        v = sac_value(state.policy, state.target, alpha, batch.next_obs, key)
     return batch.reward + cfg.discount * batch.mask * v
 
 
@@ -171,7 +170,7 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
 @register("cql", CQLConfig, when_diverged=("lower", "critic_lr"))
 def cql(cfg: CQLConfig, spec: Spec) -> Algo:
     """CQL: soft actor-critic whose Q is pushed down on actions that are not in the data."""
-    critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
     default_entropy = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     entropy = default_entropy if cfg.target_entropy is None else cfg.target_entropy
 
@@ -184,38 +183,38 @@ def cql(cfg: CQLConfig, spec: Spec) -> Algo:
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
             log_alpha=log_alpha,
             log_alpha_prime=log_prime,
-            policy_opt=begin(policy_optimiser, policy),
-            critic_opt=begin(critic_optimiser, critic),
-            alpha_opt=begin(policy_optimiser, log_alpha),
-            alpha_prime_opt=begin(critic_optimiser, log_prime),
+            policy_opt=opt_init(policy_optimizer, policy),
+            critic_opt=opt_init(critic_optimizer, critic),
+            alpha_opt=opt_init(policy_optimizer, log_alpha),
+            alpha_prime_opt=opt_init(critic_optimizer, log_prime),
             step=jnp.zeros((), jnp.int32),
         )
 
-    def critic_loss(critic, state: State, batch: Batch, goal, actions, log_density):
+    def critic_loss(critic, state: State, batch: Batch, td_target, actions, log_density):
         q = critic(batch.obs, batch.action)
-        error = jnp.sum(jnp.mean(jnp.square(q - goal[None]), axis=1))
+        error = jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1))
         gap = conservative(cfg, critic, q, batch.obs, actions, log_density)
         return error + penalty(cfg, state.log_alpha_prime, gap), (error, gap, jnp.mean(q))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         key_policy, key_next, *key_proposals = jax.random.split(key, 5)
         alpha = jnp.exp(state.log_alpha)
-        (pi_loss, log_pi), pi_gradient = jax.value_and_grad(soft_policy_loss, has_aux=True)(
+        (pi_loss, log_pi), pi_gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
             state.policy, state.critic, alpha, batch.obs, key_policy
         )
-        goal = td_target(cfg, state, batch, key_next)
+        target_q = td_target(cfg, state, batch, key_next)
         known = proposals(cfg, state.policy, batch, key_proposals)
         (_, (error, gap, q_mean)), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-            state.critic, state, batch, goal, *known
+            state.critic, state, batch, target_q, *known
         )
         # -log alpha (log pi + H), and alpha' climbs the penalty it weighs
-        log_alpha, alpha_opt = step(policy_optimiser, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
+        log_alpha, alpha_opt = step(policy_optimizer, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
         log_prime, prime_opt = state.log_alpha_prime, state.alpha_prime_opt
         if cfg.lagrange_gap is not None:
             climb = jax.grad(lambda x: -0.5 * penalty(cfg, x, gap))(log_prime)
-            log_prime, prime_opt = step(critic_optimiser, climb, prime_opt, log_prime)
-        policy, policy_opt = step(policy_optimiser, pi_gradient, state.policy_opt, state.policy)
-        critic, critic_opt = step(critic_optimiser, q_gradient, state.critic_opt, state.critic)
+            log_prime, prime_opt = step(critic_optimizer, climb, prime_opt, log_prime)
+        policy, policy_opt = step(policy_optimizer, pi_gradient, state.policy_opt, state.policy)
+        critic, critic_opt = step(critic_optimizer, q_gradient, state.critic_opt, state.critic)
         target = polyak(critic, state.target, cfg.polyak)
         metrics = {
             "critic_loss": error,

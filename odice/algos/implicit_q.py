@@ -21,10 +21,11 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.validation import validate
-from odice.core.critics import Critic, least
+from odice.core.critics import Critic, min_over_heads
 from odice.core.extraction import effective_sample_size, weighted_cloning
-from odice.core.networks import LOG_STD_MIN, Ensemble, Init, Policy, policy_network, value_network
-from odice.core.optim import adam, begin, polyak, step
+from odice.core.networks import Ensemble, Init, value_network
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.policies import LOG_STD_MIN, Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
 Values = Float[Array, " b"]
@@ -102,9 +103,9 @@ DECLARED: dict[str, Any] = {"schedule": "cosine_steps", "value": lambda state: s
 
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
     """The algorithm that a config and three losses make."""
-    optimisers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
+    optimizers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
     length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
-    optimisers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
+    optimizers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
 
     def init(key) -> State:
         key_value, key_critic, key_policy = jax.random.split(key, 3)
@@ -124,9 +125,9 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
             critic=critic,
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
             policy=policy,
-            value_opt=begin(optimisers["value"], value),
-            critic_opt=begin(optimisers["critic"], critic),
-            policy_opt=begin(optimisers["policy"], policy),
+            value_opt=opt_init(optimizers["value"], value),
+            critic_opt=opt_init(optimizers["critic"], critic),
+            policy_opt=opt_init(optimizers["policy"], policy),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -134,24 +135,26 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         v = value(batch.obs)[0]
         return losses.value(q, v), v
 
-    def critic_loss(critic: Critic, goal: Values, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "heads b"]]:
+    def critic_loss(
+        critic: Critic, td_target: Values, batch: Batch
+    ) -> tuple[Float[Array, ""], Float[Array, "heads b"]]:
         q = critic(batch.obs, batch.action)
-        return jnp.sum(jnp.mean(losses.error(goal[None] - q), axis=1)), q
+        return jnp.sum(jnp.mean(losses.error(td_target[None] - q), axis=1)), q
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
-        q = least(state.target(batch.obs, batch.action))
+        q = min_over_heads(state.target(batch.obs, batch.action))
         (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q, batch)
-        value, value_opt = step(optimisers["value"], gradient, state.value_opt, state.value)
+        value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
 
         v_used, judge = (value(batch.obs)[0], value) if cfg.fresh_value else (v, state.value)
         weight = losses.weight(q, v_used)
         policy_loss, gradient = jax.value_and_grad(weighted_cloning)(state.policy, weight, batch.obs, batch.action)
-        policy, policy_opt = step(optimisers["policy"], gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(optimizers["policy"], gradient, state.policy_opt, state.policy)
 
-        goal = batch.reward + cfg.discount * batch.mask * judge(batch.next_obs)[0]
-        (q_loss, online), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, goal, batch)
-        critic, critic_opt = step(optimisers["critic"], gradient, state.critic_opt, state.critic)
+        td_target = batch.reward + cfg.discount * batch.mask * judge(batch.next_obs)[0]
+        (q_loss, online), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, td_target, batch)
+        critic, critic_opt = step(optimizers["critic"], gradient, state.critic_opt, state.critic)
         target = polyak(critic, state.target, cfg.polyak)
 
         metrics = {

@@ -23,13 +23,12 @@ from jaxtyping import Array, Int
 
 from odice.algos.validation import positive, require, validate
 from odice.core import qdice
-from odice.core.critics import Critic
-from odice.core.discriminator import between
+from odice.core.critics import Critic, sac_policy_loss
+from odice.core.discriminator import interpolate
 from odice.core.gradients import Rule
-from odice.core.networks import CategoricalPolicy, Init
-from odice.core.optim import adam, begin, polyak, step
-from odice.core.soft import soft_policy_loss
-from odice.core.squashed import SquashedPolicy
+from odice.core.networks import Init
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.policies import CategoricalPolicy, SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -39,7 +38,7 @@ class InverseConfig:
 
     divergence: str = "chi"
     """f: `chi` is IQ-Learn's R + R^2 / (4 alpha); any other name of `odice list` is the non-negative conjugate, among them
-    `hellinger`, `kl`, `kl-normalised` (its kl_fix), `kl-dv` (kl2) and `jensen-shannon` (js)."""
+    `hellinger`, `kl`, `kl-normalized` (its kl_fix), `kl-dv` (kl2) and `jensen-shannon` (js)."""
     alpha: float = 0.5
     """alpha: strength of f, alpha f*(R / alpha); rewards of `chi` settle at 2 alpha (IQ-Learn: 0.5; 1 for the other divergences)."""
     temperature: float = 0.01
@@ -100,7 +99,7 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
         f"{name} has twin=True and gradient_penalty for continuous actions only, and these data have {spec.action_dim} "
         "discrete ones; leave both at their defaults.",
     )
-    critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
     def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
@@ -113,8 +112,8 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
             critic=critic,
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
             policy=policy,
-            critic_opt=begin(critic_optimiser, critic),
-            policy_opt=begin(policy_optimiser, None if spec.discrete else policy),
+            critic_opt=opt_init(critic_optimizer, critic),
+            policy_opt=opt_init(policy_optimizer, None if spec.discrete else policy),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -132,23 +131,23 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
             "reward_std": jnp.std(residual),
         }
         if cfg.gradient_penalty > 0 and drawn.here.action is not None:
-            points = between(keys[1], (batch.obs, batch.action), (batch.obs, drawn.here.action[0]))
+            points = interpolate(keys[1], (batch.obs, batch.action), (batch.obs, drawn.here.action[0]))
             loss, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
             gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, gradient, slope)
             metrics["gradient_penalty"] = loss
         if cfg.diagnose and result.diagnostics is not None:
             metrics |= result.diagnostics._asdict()
-        return *step(critic_optimiser, gradient, state.critic_opt, state.critic), metrics
+        return *step(critic_optimizer, gradient, state.critic_opt, state.critic), metrics
 
     def learn_policy(state: State, critic: Critic, batch: Batch, key):
         if isinstance(state.policy, CategoricalPolicy):
             policy = softmax_policy(state.policy, critic, cfg.temperature)
             log_p = jax.nn.log_softmax(policy.logits(batch.obs), axis=-1)
             return policy, state.policy_opt, {"entropy": -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, axis=-1))}
-        (loss, log_pi), gradient = jax.value_and_grad(soft_policy_loss, has_aux=True)(
+        (loss, log_pi), gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
             state.policy, critic, cfg.temperature, batch.obs, key
         )
-        policy, policy_opt = step(policy_optimiser, gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
         return policy, policy_opt, {"policy_loss": loss, "entropy": -log_pi}
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:

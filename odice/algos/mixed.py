@@ -26,13 +26,12 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.validation import require, validate
 from odice.core.critics import Critic
-from odice.core.discriminator import between, classification_loss, log_odds, slopes
+from odice.core.discriminator import classification_loss, grad_norm, interpolate, log_odds
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
-from odice.core.networks import CategoricalPolicy, Ensemble, Init, value_network
-from odice.core.optim import adam, begin, step
-from odice.core.soft import draw
-from odice.core.squashed import SquashedPolicy
+from odice.core.networks import Ensemble, Init, value_network
+from odice.core.optim import adam, opt_init, step
+from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw
 from odice.core.vdice import residual
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -112,7 +111,7 @@ def discriminator_loss(cfg: UnionConfig, frame: Frame, network, batch: Batch, ke
     assert batch.expert is not None
     ours, theirs = judged(frame, batch.expert), judged(frame, batch)
     expert, union = network(*ours), network(*theirs)
-    penalty = jnp.mean(jnp.square(slopes(network, between(key, ours, theirs)) - 1))
+    penalty = jnp.mean(jnp.square(grad_norm(network, interpolate(key, ours, theirs)) - 1))
     seen = {
         "discriminator_loss": classification_loss(expert, union),
         "reward_expert": jnp.mean(log_odds(expert, frame.smooth)),
@@ -130,8 +129,8 @@ def value_loss(cfg: UnionConfig, frame: Frame, value: Ensemble, reward: Float[Ar
     dual = frame.beta * jnp.mean(divergence(frame.divergence).conjugate(x / frame.beta))
     loss = (1 - cfg.discount) * jnp.mean(value(batch.initial_obs)) + dual
     if cfg.value_penalty > 0:
-        points = between(key, (batch.expert.obs,), (batch.obs,))
-        loss += cfg.value_penalty * jnp.mean(jnp.square(slopes(value, points)))
+        points = interpolate(key, (batch.expert.obs,), (batch.obs,))
+        loss += cfg.value_penalty * jnp.mean(jnp.square(grad_norm(value, points)))
     return loss, (x[0], v[0])
 
 
@@ -141,13 +140,13 @@ def policy_loss(cfg: UnionConfig, policy, log_entropy, weight: Float[Array, " b"
     if not cfg.entropy:
         return loss, jnp.zeros(())
     draws = draw(policy, key, batch.obs, 1)
-    log_pi = jnp.mean(jnp.sum(draws.share * draws.log_prob, axis=0))
+    log_pi = jnp.mean(jnp.sum(draws.prob * draws.log_prob, axis=0))
     return loss + jnp.exp(log_entropy) * log_pi, log_pi
 
 
 def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
     """The algorithm that a config and a frame make."""
-    optimisers = {
+    optimizers = {
         "discriminator": adam(cfg.discriminator_lr),
         "value": adam(cfg.value_lr, cfg.value_weight_decay),
         "policy": adam(cfg.policy_lr),
@@ -168,16 +167,16 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
             value,
             policy,
             log_entropy,
-            begin(optimisers["discriminator"], discriminator),
-            begin(optimisers["value"], value),
-            begin(optimisers["policy"], (policy, log_entropy)),
+            opt_init(optimizers["discriminator"], discriminator),
+            opt_init(optimizers["value"], value),
+            opt_init(optimizers["policy"], (policy, log_entropy)),
             jnp.zeros((), jnp.int32),
         )
 
     def learn_discriminator(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         loss = lambda network: discriminator_loss(cfg, frame, network, batch, key)
         (_, seen), gradient = jax.value_and_grad(loss, has_aux=True)(state.discriminator)
-        network, opt = step(optimisers["discriminator"], gradient, state.discriminator_opt, state.discriminator)
+        network, opt = step(optimizers["discriminator"], gradient, state.discriminator_opt, state.discriminator)
         return state._replace(discriminator=network, discriminator_opt=opt), seen
 
     def learn_policy(state: State, batch: Batch, key) -> tuple[State, Metrics]:
@@ -185,13 +184,13 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
         reward = log_odds(state.discriminator(*judged(frame, batch))[0], frame.smooth)
         loss = lambda value: value_loss(cfg, frame, value, reward, batch, key_value)
         (v_loss, (x, v)), gradient = jax.value_and_grad(loss, has_aux=True)(state.value)
-        value, value_opt = step(optimisers["value"], gradient, state.value_opt, state.value)
+        value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
         weight = jax.lax.stop_gradient(divergence(frame.divergence).weight(x / frame.beta))
         own = lambda policy: policy_loss(cfg, policy, state.log_entropy, weight, batch, key_policy)
         (cloning, log_pi), gradient = jax.value_and_grad(own, has_aux=True)(state.policy)
         held = -(log_pi + target_entropy) if cfg.entropy else jnp.zeros(())
         both = (state.policy, state.log_entropy)
-        (policy, log_entropy), policy_opt = step(optimisers["policy"], (gradient, held), state.policy_opt, both)
+        (policy, log_entropy), policy_opt = step(optimizers["policy"], (gradient, held), state.policy_opt, both)
         seen = {
             "value_loss": v_loss,
             "value_mean": jnp.mean(v),

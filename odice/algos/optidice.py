@@ -17,7 +17,7 @@ The information projection takes densities before the tanh and learns a model pi
 maximum likelihood. Both add exp(c) E_{a ~ pi}[log pi(a|s)] (`entropy`), with c such that pi's entropy is H.
 
 Where episodes terminate, a policy's discounted visitation has less mass than 1, and the multipliers' constraint contradicts V's: the dual
-has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy, settle). Then `normalise=False` is the well-posed
+has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy, settle). Then `normalize=False` is the well-posed
 problem.
 
 One update: all gradients at the values of before, then every step. The policy and c stand still for `warmup_steps`.
@@ -44,8 +44,8 @@ from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
 from odice.core.networks import Ensemble, Init, symmetric, value_network
-from odice.core.optim import adam, begin, step
-from odice.core.squashed import SquashedMixture, SquashedPolicy
+from odice.core.optim import adam, opt_init, step
+from odice.core.policies import SquashedMixture, SquashedPolicy
 from odice.core.vdice import residual
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
@@ -63,7 +63,7 @@ class OptiDICEConfig:
     """From weights to a policy: weighted cloning, or the information projection."""
     e_loss: Literal["minimax", "mse"] = "minimax"
     """How e(s, a) is learnt."""
-    normalise: bool = True
+    normalize: bool = True
     """Learn the multipliers lam_v and lam_e; off, both stay 0."""
     lam_penalty: float = 0.0
     """Adds lam_penalty lam^2 / 2 to the multipliers' losses; 1 is the official 'gendice' option."""
@@ -178,7 +178,7 @@ def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch
 )
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
-    optimisers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
+    optimizers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
 
     def init(key) -> State:
@@ -200,10 +200,10 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
             policy=policy,
             data_policy=data_policy,
             log_entropy=log_entropy,
-            value_opt=begin(optimisers["value"], (value, lam_v)),
-            e_opt=begin(optimisers["e"], (e, lam_e)),
-            policy_opt=begin(optimisers["policy"], (policy, log_entropy)),
-            data_policy_opt=begin(optimisers["policy"], data_policy),
+            value_opt=opt_init(optimizers["value"], (value, lam_v)),
+            e_opt=opt_init(optimizers["e"], (e, lam_e)),
+            policy_opt=opt_init(optimizers["policy"], (policy, log_entropy)),
+            data_policy_opt=opt_init(optimizers["policy"], data_policy),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -217,11 +217,11 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         weight = ratio(cfg, predicted, state.lam_e)
         loss, e_gradient = jax.value_and_grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch))(state.e)
         penalised = lambda lam: gain(cfg, predicted, lam, e_v) + lam + cfg.lam_penalty * jnp.square(lam) / 2
-        held = 1.0 if cfg.normalise else 0.0
+        held = 1.0 if cfg.normalize else 0.0
         gradient = (gradient[0], held * gradient[1])
-        value, value_opt = step(optimisers["value"], gradient, state.value_opt, (state.value, state.lam_v))
+        value, value_opt = step(optimizers["value"], gradient, state.value_opt, (state.value, state.lam_v))
         both = (e_gradient, held * jax.grad(penalised)(state.lam_e))
-        e, e_opt = step(optimisers["e"], both, state.e_opt, (state.e, state.lam_e))
+        e, e_opt = step(optimizers["e"], both, state.e_opt, (state.e, state.lam_e))
         metrics = {
             "value_loss": v_loss,
             "value_mean": jnp.mean(v),
@@ -242,7 +242,7 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
             return state
         ones = jnp.ones_like(batch.reward)
         gradient = jax.grad(weighted_cloning)(state.data_policy, ones, batch.obs, batch.action)
-        data_policy, opt = step(optimisers["policy"], gradient, state.data_policy_opt, state.data_policy)
+        data_policy, opt = step(optimizers["policy"], gradient, state.data_policy_opt, state.data_policy)
         return state._replace(data_policy=data_policy, data_policy_opt=opt)
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
@@ -253,7 +253,7 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         )(state.policy)
         c_gradient = -(log_pi + entropy) if cfg.entropy else jnp.zeros(())
         both, opt = step(
-            optimisers["policy"], (gradient, c_gradient), state.policy_opt, (state.policy, state.log_entropy)
+            optimizers["policy"], (gradient, c_gradient), state.policy_opt, (state.policy, state.log_entropy)
         )
         warm = state.step >= cfg.warmup_steps
         keep = lambda fresh, old: jax.tree.map(lambda a, b: jnp.where(warm, a, b), fresh, old)

@@ -20,10 +20,9 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.validation import validate
-from odice.core.critics import Critic
-from odice.core.optim import adam, begin, polyak, step
-from odice.core.soft import soft_policy_loss, soft_value
-from odice.core.squashed import SquashedPolicy
+from odice.core.critics import Critic, sac_policy_loss, sac_value
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.policies import SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
 LOG_STD_MIN = -20.0
@@ -67,7 +66,7 @@ class State(NamedTuple):
 
 def sac(cfg: SACConfig, spec: Spec) -> Algo:
     """The three functions of soft actor-critic for a box of actions."""
-    critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
 
     def init(key: PRNGKeyArray) -> State:
@@ -80,27 +79,27 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
             critic=critic,
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
             log_alpha=log_alpha,
-            policy_opt=begin(policy_optimiser, policy),
-            critic_opt=begin(critic_optimiser, critic),
-            alpha_opt=begin(policy_optimiser, log_alpha),
+            policy_opt=opt_init(policy_optimizer, policy),
+            critic_opt=opt_init(critic_optimizer, critic),
+            alpha_opt=opt_init(policy_optimizer, log_alpha),
         )
 
-    def critic_loss(critic: Critic, batch: Batch, goal: Float[Array, " b"]):
+    def critic_loss(critic: Critic, batch: Batch, td_target: Float[Array, " b"]):
         q = critic(batch.obs, batch.action)
-        return jnp.sum(jnp.mean(jnp.square(q - goal[None]), axis=1)), jnp.mean(q)
+        return jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1)), jnp.mean(q)
 
     def update(state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         key_policy, key_next = jax.random.split(key)
         alpha = jnp.exp(state.log_alpha)
-        (pi_loss, log_pi), pi_gradient = jax.value_and_grad(soft_policy_loss, has_aux=True)(
+        (pi_loss, log_pi), pi_gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
             state.policy, state.critic, alpha, batch.obs, key_policy
         )
-        after = soft_value(state.policy, state.target, alpha, batch.next_obs, key_next)
-        goal = batch.reward + cfg.discount * batch.mask * after
-        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, goal)
-        log_alpha, alpha_opt = step(policy_optimiser, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
-        policy, policy_opt = step(policy_optimiser, pi_gradient, state.policy_opt, state.policy)
-        critic, critic_opt = step(critic_optimiser, q_gradient, state.critic_opt, state.critic)
+        after = sac_value(state.policy, state.target, alpha, batch.next_obs, key_next)
+        td_target = batch.reward + cfg.discount * batch.mask * after
+        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, td_target)
+        log_alpha, alpha_opt = step(policy_optimizer, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
+        policy, policy_opt = step(policy_optimizer, pi_gradient, state.policy_opt, state.policy)
+        critic, critic_opt = step(critic_optimizer, q_gradient, state.critic_opt, state.critic)
         target = polyak(critic, state.target, cfg.polyak)
         metrics = {
             "critic_loss": error,

@@ -25,9 +25,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
-from odice.core.critics import Critic, least
-from odice.core.networks import Init, TanhPolicy
-from odice.core.optim import adam, begin, polyak, step
+from odice.core.critics import Critic, min_over_heads
+from odice.core.networks import Init
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.policies import TanhPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -91,14 +92,16 @@ def td_target(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray) -
     """r + gamma m min_j Qbar_j(s', a') with a smoothed target action."""
     noise = cfg.target_noise * jax.random.normal(key, batch.action.shape)
     action = state.policy_target.mode(batch.next_obs) + jnp.clip(noise, -cfg.noise_clip, cfg.noise_clip)
-    q_next = least(state.critic_target(batch.next_obs, jnp.clip(action, -1.0, 1.0)))
+    q_next = min_over_heads(state.critic_target(batch.next_obs, jnp.clip(action, -1.0, 1.0)))
     return batch.reward + cfg.discount * batch.mask * q_next
 
 
-def critic_loss(critic: Critic, goal: Float[Array, " b"], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def critic_loss(
+    critic: Critic, td_target: Float[Array, " b"], batch: Batch
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The squared errors of both heads, added; and the mean of Q."""
     q = critic(batch.obs, batch.action)
-    return jnp.sum(jnp.mean(jnp.square(q - goal[None]), axis=1)), jnp.mean(q)
+    return jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1)), jnp.mean(q)
 
 
 def policy_loss(
@@ -116,7 +119,7 @@ def policy_loss(
 @register("td3-bc", TD3BCConfig, discrete=False, when_diverged=("lower", "alpha"))
 def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
     """TD3+BC: twin delayed actor-critic whose policy also clones the data."""
-    critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
     def init(key) -> State:
         key_policy, key_critic = jax.random.split(key)
@@ -127,15 +130,15 @@ def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
             policy_target=jax.tree.map(jnp.copy, policy),
             critic=critic,
             critic_target=jax.tree.map(jnp.copy, critic),
-            policy_opt=begin(policy_optimiser, policy),
-            critic_opt=begin(critic_optimiser, critic),
+            policy_opt=opt_init(policy_optimizer, policy),
+            critic_opt=opt_init(critic_optimizer, critic),
             measured=PolicyMetrics(*jnp.zeros(3)),
             step=jnp.zeros((), jnp.int32),
         )
 
     def policy_step(state: State, batch: Batch) -> State:
         gradient, measured = jax.grad(policy_loss, has_aux=True)(state.policy, state.critic, batch, cfg.alpha)
-        policy, policy_opt = step(policy_optimiser, gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
         return state._replace(
             policy=policy,
             policy_target=polyak(policy, state.policy_target, cfg.polyak),
@@ -145,9 +148,9 @@ def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
         )
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        goal = td_target(cfg, state, batch, key)
-        (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, goal, batch)
-        critic, critic_opt = step(critic_optimiser, gradient, state.critic_opt, state.critic)
+        target_q = td_target(cfg, state, batch, key)
+        (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, target_q, batch)
+        critic, critic_opt = step(critic_optimizer, gradient, state.critic_opt, state.critic)
         state = state._replace(critic=critic, critic_opt=critic_opt, step=state.step + 1)
         due = state.step % cfg.policy_delay == 0
         state = jax.lax.cond(due, policy_step, lambda state, _: state, state, batch)

@@ -39,13 +39,13 @@ from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import qdice
 from odice.core.critics import Critic
-from odice.core.discriminator import Points, between
+from odice.core.discriminator import Points
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
 from odice.core.networks import MLP, Init
-from odice.core.optim import adam, begin, step
-from odice.core.squashed import SquashedPolicy
+from odice.core.optim import adam, opt_init, step
+from odice.core.policies import SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -117,13 +117,13 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""
     objective = qdice.Objective(divergence("kl-dv"), cfg.discount, temperature=0.0, linear=1.0 - cfg.discount)
-    critic_optimiser, policy_optimiser = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
 
     def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
         critic = Critic(key_critic, spec, cfg.critic_hidden, heads=1, init=cfg.init, last_bias=False)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
-        opts = begin(critic_optimiser, critic), begin(policy_optimiser, policy)
+        opts = opt_init(critic_optimizer, critic), opt_init(policy_optimizer, policy)
         return State(critic, policy, *opts, step=jnp.zeros((), jnp.int32))
 
     def policy_loss(policy: SquashedPolicy, critic: Critic, batch: Batch, key):
@@ -143,12 +143,12 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
         points = penalty_points(batch, drawn, key_penalty)
         penalty, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
         gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, result.gradient, slope)
-        critic, critic_opt = step(critic_optimiser, gradient, state.critic_opt, state.critic)
+        critic, critic_opt = step(critic_optimizer, gradient, state.critic_opt, state.critic)
 
         (_, (apart, entropy)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
             state.policy, state.critic, batch, key_draw
         )
-        policy, policy_opt = step(policy_optimiser, gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
         metrics = {
             "dual": result.losses["forward"] + result.losses["rest"],
             "gradient_penalty": penalty,

@@ -39,8 +39,9 @@ from odice.core import vdice
 from odice.core.divergences import DivergenceLike, divergence
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
-from odice.core.networks import Ensemble, Init, Policy, policy_network, value_network
+from odice.core.networks import Ensemble, Init, value_network
 from odice.core.optim import adam, polyak, step
+from odice.core.policies import Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -115,8 +116,8 @@ class State(NamedTuple):
 
 def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     f = divergence(cfg.divergence)
-    value_optimiser = adam(cfg.value_lr)
-    policy_optimiser = adam(cfg.policy_lr, cfg.policy_weight_decay)
+    value_optimizer = adam(cfg.value_lr)
+    policy_optimizer = adam(cfg.policy_lr, cfg.policy_weight_decay)
 
     def init(key) -> State:
         key_value, key_policy = jax.random.split(key)
@@ -128,8 +129,8 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             value=value,
             target=jax.tree.map(jnp.copy, value),  # its own buffers: the loop donates the state
             policy=policy,
-            value_opt=value_optimiser.init(value),  # pyright: ignore[reportArgumentType]
-            policy_opt=policy_optimiser.init(policy),  # pyright: ignore[reportArgumentType]
+            value_opt=value_optimizer.init(value),  # pyright: ignore[reportArgumentType]
+            policy_opt=policy_optimizer.init(policy),  # pyright: ignore[reportArgumentType]
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -158,14 +159,14 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
         result, residual_fwd = value_gradient(state, batch)
-        value, value_opt = step(value_optimiser, result.gradient, state.value_opt, state.value)
+        value, value_opt = step(value_optimizer, result.gradient, state.value_opt, state.value)
 
         # One weight per sample: the mean over the heads of the clamped weights.
         weight = jnp.mean(residual_weight(residual_fwd, f, cfg.policy_weight, cfg.weight_clamp), axis=0)
         policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
             state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
         )
-        policy, policy_opt = step(policy_optimiser, policy_gradient, state.policy_opt, state.policy)
+        policy, policy_opt = step(policy_optimizer, policy_gradient, state.policy_opt, state.policy)
 
         metrics = {
             "value_loss": result.losses["forward"] + result.losses["rest"],

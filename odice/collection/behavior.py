@@ -24,7 +24,7 @@ from odice.algos.sac import SACConfig, State, sac
 from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay, parts, width
 from odice.collection.vector_env import Lanes
-from odice.core.squashed import SquashedPolicy
+from odice.core.policies import SquashedPolicy
 from odice.data.preprocess import Fitted
 from odice.errors import Interrupted, OdiceError
 from odice.evaluation.evaluate import Environment, Evaluator

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.algos.sac import SACConfig, State, sac
+from odice.core.policies import SquashedPolicy
 from odice.core.sampling import sample_batches, seed_keys
-from odice.core.squashed import SquashedPolicy
 from odice.run.loop import run_updates
 from odice.types import Batch, Metrics, Spec
 

@@ -10,7 +10,7 @@ import numpy as np
 from odice.collection.learner import explore
 from odice.collection.replay import Part, parts
 from odice.collection.vector_env import Lanes
-from odice.core.squashed import SquashedPolicy
+from odice.core.policies import SquashedPolicy
 from odice.data.dataset import Episode
 from odice.errors import OdiceError
 from odice.run.progress import Display

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.core.networks import MLP
+from odice.core.policies import draw
 from odice.types import Spec
 
 Heads = Float[Array, "heads *b"]
@@ -59,7 +60,7 @@ class Joined(eqx.Module):
         return jnp.concatenate([part.every(obs) for part in self.parts])
 
 
-def least(q: Heads) -> Float[Array, "*b"]:
+def min_over_heads(q: Heads) -> Float[Array, "*b"]:
     """The pessimistic one of the heads: min_i Q_i."""
     return jnp.min(q, axis=0)
 
@@ -73,3 +74,27 @@ def huber(u: Float[Array, "*n"], delta: float) -> Float[Array, "*n"]:
     """u^2 / 2 for |u| <= delta, and from there on its tangent."""
     inside = jnp.clip(u, -delta, delta)
     return inside * (u - 0.5 * inside)
+
+
+# --- soft actor-critic ---------------------------------------------------------------------------------------------
+
+
+def q_at(critic, obs: Float[Array, "b obs"], action: Float[Array, "n b act"] | None) -> Float[Array, "heads n b"]:
+    """Q_i(s, a) for every action drawn: one action a state at a time, so that the layers' activations stay in the cache."""
+    if action is None:
+        return jnp.moveaxis(critic.every(obs), -1, 1)
+    return jnp.moveaxis(jax.lax.map(lambda one: critic(obs, one), action), 0, 1)
+
+
+def sac_value(policy, critic, alpha, obs, key) -> Float[Array, " b"]:
+    """V(s) = E[min_i Q_i - alpha log pi] over one draw: what a soft target bootstraps from."""
+    draws = draw(policy, key, obs, 1)
+    return jnp.sum(draws.prob * (min_over_heads(q_at(critic, obs, draws.action)) - alpha * draws.log_prob), axis=0)
+
+
+def sac_policy_loss(policy, critic, alpha, obs, key) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """E[alpha log pi - min_i Q_i] over one draw, and the mean of log pi."""
+    draws = draw(policy, key, obs, 1)
+    q = min_over_heads(q_at(critic, obs, draws.action))
+    average = lambda x: jnp.mean(jnp.sum(draws.prob * x, axis=0))
+    return average(alpha * draws.log_prob - q), average(draws.log_prob)

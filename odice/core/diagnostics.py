@@ -28,10 +28,10 @@ def feature_products(value: Ensemble, batch: Batch) -> dict[str, Float[Array, ""
 
     product, cosine = jax.lax.map(one, (batch.obs, batch.next_obs))
     values = value(batch.obs)
-    share = batch.mask / jnp.maximum(jnp.sum(batch.mask), 1.0)
+    fraction = batch.mask / jnp.maximum(jnp.sum(batch.mask), 1.0)
     return {
-        "feature_product": jnp.sum(share * product),
-        "feature_cosine": jnp.sum(share * cosine),
+        "feature_product": jnp.sum(fraction * product),
+        "feature_cosine": jnp.sum(fraction * cosine),
         "value_min": jnp.min(values),
         "value_max": jnp.max(values),
     }

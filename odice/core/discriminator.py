@@ -33,19 +33,19 @@ def log_odds(logit: Float[Array, "*b"], smooth: float) -> Float[Array, "*b"]:
     return -jnp.log(1 / (jax.nn.sigmoid(logit) + smooth) - 1 + smooth)
 
 
-def between(key: PRNGKeyArray, a: Points, b: Points) -> Points:
-    """A random point between two rows, with one share for all its parts; a choice comes from the nearer one."""
-    share = jax.random.uniform(key, (a[0].shape[0],))
+def interpolate(key: PRNGKeyArray, a: Points, b: Points) -> Points:
+    """A random point between two rows, with one mixing weight for all its parts; a choice comes from the nearer one."""
+    mix_weight = jax.random.uniform(key, (a[0].shape[0],))
 
     def mix(x: Array, y: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
-            return jnp.where(share > 0.5, x, y)
-        return share[:, None] * x + (1 - share[:, None]) * y
+            return jnp.where(mix_weight > 0.5, x, y)
+        return mix_weight[:, None] * x + (1 - mix_weight[:, None]) * y
 
     return tuple(map(mix, a, b))
 
 
-def slopes(network: Callable[..., Array], points: Points) -> Float[Array, " b"]:
+def grad_norm(network: Callable[..., Array], points: Points) -> Float[Array, " b"]:
     """||grad f|| at each row, over the parts that are real numbers, for a network with one head."""
     real = tuple(i for i, part in enumerate(points) if jnp.issubdtype(part.dtype, jnp.floating))
     parts = jax.grad(lambda *inputs: jnp.sum(network(*inputs)), argnums=real)(*points)

@@ -109,9 +109,9 @@ def _kl() -> Divergence:
     return from_formulas("kl", _xlogx, w, w, y_cap=1 + math.log(W_MAX))
 
 
-def _kl_normalised() -> Divergence:
+def _kl_normalized() -> Divergence:
     return from_formulas(
-        "kl-normalised", lambda x: _xlogx(x) - x + 1, jnp.expm1, jnp.exp, y_cap=math.log(W_MAX)
+        "kl-normalized", lambda x: _xlogx(x) - x + 1, jnp.expm1, jnp.exp, y_cap=math.log(W_MAX)
     )  # f(1) = f'(1) = 0: a zero residual has weight 1
 
 
@@ -233,7 +233,7 @@ def _neyman() -> Divergence:
 def alpha(a: float) -> Divergence:
     """The Cressie-Read / Amari family; a = 2 is half Pearson, 1/2 twice Hellinger, -1 half Neyman, a -> 1 and 0 the two KLs."""
     if a in (0.0, 1.0):
-        raise ValueError("alpha(0) is 'forward-kl' and alpha(1) is 'kl-normalised'; the formula here divides by zero")
+        raise ValueError("alpha(0) is 'forward-kl' and alpha(1) is 'kl-normalized'; the formula here divides by zero")
     p = 1 / (a - 1)
     if a > 1:  # base 0 at y = -p: below it the constrained conjugate is the constant -1/a
         base = lambda y: _positive(1 + (a - 1) * y)
@@ -260,7 +260,7 @@ DIVERGENCES: dict[str, Divergence] = {
         _half_pearson(),
         _soft_chi2(),
         _kl(),
-        _kl_normalised(),
+        _kl_normalized(),
         _kl_donsker_varadhan(),
         _forward_kl(),
         _forward_kl_raw(),
@@ -286,6 +286,7 @@ def divergence(name: DivergenceLike) -> Divergence:
     """A divergence by name (a `Divergence` is given back as it is); `alpha(0.5)` names a member of the alpha family."""
     if isinstance(name, Divergence):
         return name
+    name = "kl-normalized" if name == "kl-normalised" else name  # its spelling in version 0.1
     if name in DIVERGENCES:
         return DIVERGENCES[name]
     if name.startswith("alpha(") and name.endswith(")"):

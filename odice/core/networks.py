@@ -1,16 +1,16 @@
-"""Networks as pytrees: every leaf is a parameter, so a network can be handed to an optimiser, averaged or stacked as it is."""
+"""Networks as pytrees: every leaf is a parameter, so a network can be handed to an optimizer, averaged or stacked as it is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.types import Spec
 
@@ -21,7 +21,6 @@ Init = Literal["torch", "orthogonal", "orthonormal", "glorot"]
 _GAINS = {"orthogonal": math.sqrt(2), "orthonormal": 1.0}
 
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
@@ -100,20 +99,20 @@ class MLP(eqx.Module):
         return x
 
 
-def _along_last(vector: Array, x: Array) -> Array:
+def along_last(vector: Array, x: Array) -> Array:
     """A per-feature vector, given the rank of `x` in words: rank promotion is an error in the tests."""
     return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
 
 
 def _add(x: Array, bias: Array) -> Array:
-    return x + _along_last(bias, x)
+    return x + along_last(bias, x)
 
 
 def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     centred = x - mean
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    return _add(centred * jax.lax.rsqrt(variance + LAYER_NORM_EPS) * _along_last(scale, x), shift)
+    return _add(centred * jax.lax.rsqrt(variance + LAYER_NORM_EPS) * along_last(scale, x), shift)
 
 
 class Ensemble(eqx.Module):
@@ -133,115 +132,3 @@ class Ensemble(eqx.Module):
 def value_network(key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, heads: int, **options) -> Ensemble:
     """V(s), with one head or several."""
     return Ensemble(key, heads, (spec.obs_dim, *hidden, 1), **options)
-
-
-class Deterministic(NamedTuple):
-    """All that is needed to act: an MLP and what is done to its output. What a policy file stores."""
-
-    network: MLP
-    output: Literal["clip", "tanh", "argmax"]
-
-
-class GaussianPolicy(eqx.Module):
-    """Diagonal Gaussian around an MLP's mean; one log standard deviation per action dimension, for all states.
-
-    With `tanh_mean` the mean is squashed into (-1, 1); the distribution itself is not a squashed one.
-    """
-
-    mean: MLP
-    log_std: Float[Array, " act"]
-    tanh_mean: bool = eqx.field(static=True)
-    log_std_min: float = eqx.field(static=True)
-
-    def __init__(
-        self,
-        key,
-        spec: Spec,
-        hidden: Sequence[int],
-        *,
-        tanh_mean: bool = False,
-        log_std_min: float = LOG_STD_MIN,
-        **options,
-    ):
-        self.mean = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
-        self.log_std = jnp.zeros(spec.action_dim)
-        self.tanh_mean = tanh_mean
-        self.log_std_min = log_std_min
-
-    def location(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
-        mean = self.mean(obs)
-        return jnp.tanh(mean) if self.tanh_mean else mean
-
-    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
-        log_std = _along_last(jnp.clip(self.log_std, self.log_std_min, LOG_STD_MAX), action)
-        z = (action - self.location(obs)) * jnp.exp(-log_std)
-        return jnp.sum(-0.5 * z * z - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
-
-    def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
-        """The deterministic action, inside the action box."""
-        return jnp.clip(self.location(obs), -1.0, 1.0)
-
-    def deterministic(self) -> Deterministic:
-        return Deterministic(self.mean, "tanh" if self.tanh_mean else "clip")
-
-
-class CategoricalPolicy(eqx.Module):
-    """A softmax over a finite set of actions."""
-
-    logits: MLP
-
-    def __init__(self, key, spec: Spec, hidden: Sequence[int], **options):
-        self.logits = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
-
-    def log_prob(self, obs: Float[Array, "b obs"], action: Int[Array, " b"]) -> Float[Array, " b"]:
-        log_p = jax.nn.log_softmax(self.logits(obs), axis=-1)
-        return jnp.take_along_axis(log_p, action[:, None], axis=-1)[:, 0]
-
-    def mode(self, obs: Float[Array, "*b obs"]) -> Int[Array, "*b"]:
-        return jnp.argmax(self.logits(obs), axis=-1)
-
-    def deterministic(self) -> Deterministic:
-        return Deterministic(self.logits, "argmax")
-
-
-class TanhPolicy(eqx.Module):
-    """One action per state, tanh of an MLP."""
-
-    network: MLP
-
-    def __init__(self, key, spec: Spec, hidden: Sequence[int], **options):
-        self.network = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
-
-    def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
-        """Minus the squared distance: the log density, up to a constant, of a Gaussian with variance 1/2 around the action.
-
-        So a deterministic policy is cloned with the same losses as a stochastic one.
-        """
-        return -jnp.sum(jnp.square(self.mode(obs) - action), axis=-1)
-
-    def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
-        return jnp.tanh(self.network(obs))
-
-    def deterministic(self) -> Deterministic:
-        return Deterministic(self.network, "tanh")
-
-
-Policy = GaussianPolicy | CategoricalPolicy | TanhPolicy
-
-
-def policy_network(
-    key: PRNGKeyArray,
-    spec: Spec,
-    hidden: Sequence[int],
-    *,
-    tanh_mean: bool = False,
-    log_std_min: float = LOG_STD_MIN,
-    deterministic: bool = False,
-    init: Init = "torch",
-) -> Policy:
-    """The policy head the action space asks for; for continuous actions a Gaussian, unless `deterministic`."""
-    if spec.discrete:
-        return CategoricalPolicy(key, spec, hidden, init=init)
-    if deterministic:
-        return TanhPolicy(key, spec, hidden, init=init)
-    return GaussianPolicy(key, spec, hidden, tanh_mean=tanh_mean, log_std_min=log_std_min, init=init)

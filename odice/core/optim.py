@@ -1,4 +1,4 @@
-"""Slow copies of networks, and the optimisers every algorithm shares."""
+"""Slow copies of networks, and the optimizers every algorithm shares."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def adam(learning_rate: float | optax.Schedule, weight_decay: float = 0.0) -> op
 
 
 def step(
-    optimiser: optax.GradientTransformation, gradient: PyTree, opt_state: optax.OptState, params: Params
+    optimizer: optax.GradientTransformation, gradient: PyTree, opt_state: optax.OptState, params: Params
 ) -> tuple[Params, optax.OptState]:
-    """One optimiser step: (new parameters, new optimiser state)."""
-    updates, opt_state = optimiser.update(gradient, opt_state, cast(Any, params))
+    """One optimizer step: (new parameters, new optimizer state)."""
+    updates, opt_state = optimizer.update(gradient, opt_state, cast(Any, params))
     return cast(Params, optax.apply_updates(cast(Any, params), updates)), opt_state
 
 
-def begin(optimiser: optax.GradientTransformation, params: PyTree) -> optax.OptState:
-    """An optimiser's state before its first step."""
-    return optimiser.init(cast(Any, params))
+def opt_init(optimizer: optax.GradientTransformation, params: PyTree) -> optax.OptState:
+    """An optimizer's state before its first step."""
+    return optimizer.init(cast(Any, params))

@@ -28,11 +28,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.core import vdice
-from odice.core.critics import Critic
-from odice.core.discriminator import Points, slopes
+from odice.core.critics import Critic, q_at
+from odice.core.discriminator import Points, grad_norm
 from odice.core.divergences import Divergence, divergence
 from odice.core.gradients import LossPair, Rule, RuleGradient, rule_gradient
-from odice.core.soft import Draws, draw, q_at
+from odice.core.policies import Draws, draw
 from odice.core.vdice import Frozen, Heads
 from odice.types import Batch
 
@@ -110,7 +110,7 @@ def soft_value(critic, draws: Draws, obs: Float[Array, "b obs"], temperature: fl
     q = q_at(critic, obs, draws.action)
     if draws.action is None:
         return temperature * jax.nn.logsumexp(q / temperature, axis=1)
-    return jnp.sum(draws.share[None] * (q - temperature * draws.log_prob[None]), axis=1)
+    return jnp.sum(draws.prob[None] * (q - temperature * draws.log_prob[None]), axis=1)
 
 
 def look(critic, batch: Batch, draws: Draws, temperature: float) -> Here:
@@ -173,7 +173,7 @@ def critic_gradient(
 
 def gradient_penalty(critic: Critic, points: Points) -> Float[Array, ""]:
     """E[(||grad_(s, a) Q|| - 1)^2]: keeps Q from bending sharply between the points it is given. Heads are averaged."""
-    norms = jnp.stack([slopes(lambda *at, i=head: critic(*at)[i], points) for head in range(critic.size)])
+    norms = jnp.stack([grad_norm(lambda *at, i=head: critic(*at)[i], points) for head in range(critic.size)])
     return jnp.mean(jnp.square(norms - 1))
 
 

@@ -36,8 +36,8 @@ def freeze(rule: Rule, v: Heads, v_next: Heads, v_target: Heads, v_next_target: 
     """What stands still while the other side moves: the target's minimum, or the online values themselves."""
     if not rule.use_target:
         return Frozen(jax.lax.stop_gradient(v), jax.lax.stop_gradient(v_next))
-    least = lambda target, like: jnp.broadcast_to(jnp.min(target, axis=0, keepdims=True), like.shape)
-    return jax.lax.stop_gradient(Frozen(least(v_target, v), least(v_next_target, v_next)))
+    pessimistic = lambda target, like: jnp.broadcast_to(jnp.min(target, axis=0, keepdims=True), like.shape)
+    return jax.lax.stop_gradient(Frozen(pessimistic(v_target, v), pessimistic(v_next_target, v_next)))
 
 
 def residual(v: Heads, v_next: Heads, reward: Float[Array, " b"], mask: Float[Array, " b"], discount: float) -> Heads:

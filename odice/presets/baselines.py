@@ -141,7 +141,7 @@ def _optidice() -> Table:
         alpha=1.0,
         divergence="soft-chi2",
         e_loss="minimax",
-        normalise=True,
+        normalize=True,
         initial="episodes",
         entropy=True,
         mixture=5,

@@ -30,7 +30,7 @@ Value = Callable[[Params, Any], Float[Array, " b"]]
 
 
 def fast_jit(function: Callable) -> Callable:
-    """`jax.jit` for tiny arrays: without LLVM's optimiser the many small programs here compile in half the time."""
+    """`jax.jit` for tiny arrays: without LLVM's optimizer the many small programs here compile in half the time."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 

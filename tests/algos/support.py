@@ -69,7 +69,7 @@ def slope(loss, theta, h=1e-5):
 
 
 def moments(opt_state):
-    """Adam's part of an optimiser's state, wherever a chain or a schedule has put it."""
+    """Adam's part of an optimizer's state, wherever a chain or a schedule has put it."""
     is_adam = lambda x: hasattr(x, "mu") and hasattr(x, "nu")
     return next(leaf for leaf in jax.tree.leaves(opt_state, is_leaf=is_adam) if is_adam(leaf))
 

@@ -9,9 +9,8 @@ import pytest
 
 from odice.algos import make
 from odice.algos.cql import CQLConfig, conservative, penalty, proposals, td_target
-from odice.core.critics import Joined
-from odice.core.soft import soft_policy_loss
-from odice.core.squashed import SquashedPolicy, log_volume
+from odice.core.critics import Joined, sac_policy_loss
+from odice.core.policies import SquashedPolicy, log_det_jacobian
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.support import (
@@ -38,7 +37,7 @@ LOG2PI = math.log(2 * math.pi)
 
 
 td_target = jax.jit(td_target, static_argnums=0)
-soft_policy_loss = jax.jit(soft_policy_loss)
+sac_policy_loss = jax.jit(sac_policy_loss)
 
 
 # --- soft actor-critic with a linear squashed Gaussian, in numpy ----------------------------------------------------
@@ -179,9 +178,9 @@ def test_gradients_stop_where_they_should():
     assert zero(jax.jit(jax.grad(through_policy))(state.policy))
     goal = lambda critic: jnp.sum(td_target(cfg, state._replace(critic=critic), batch, KEY))
     assert zero(jax.jit(jax.grad(goal))(state.critic))
-    log_pi_only = jax.grad(lambda a: soft_policy_loss(state.policy, state.critic, a, batch.obs, KEY)[0])(jnp.zeros(()))
+    log_pi_only = jax.grad(lambda a: sac_policy_loss(state.policy, state.critic, a, batch.obs, KEY)[0])(jnp.zeros(()))
     np.testing.assert_allclose(
-        log_pi_only, soft_policy_loss(state.policy, state.critic, 0.0, batch.obs, KEY)[1], rtol=1e-5
+        log_pi_only, sac_policy_loss(state.policy, state.critic, 0.0, batch.obs, KEY)[1], rtol=1e-5
     )
 
 
@@ -238,7 +237,7 @@ def test_squashed_policy():
     assert (output, network.weights[-1].shape) == ("tanh", (8, 2))
     np.testing.assert_allclose(policy.mode(obs), np.tanh(network(obs)), rtol=1e-5, atol=1e-6)
     far = jnp.asarray([[30.0, -30.0]])
-    np.testing.assert_allclose(log_volume(far), [2 * (2 * np.log(2) - 60)], rtol=1e-5)  # no -inf
+    np.testing.assert_allclose(log_det_jacobian(far), [2 * (2 * np.log(2) - 60)], rtol=1e-5)  # no -inf
     grid = np.linspace(-0.9999, 0.9999, 20001, dtype=np.float32)
     narrow = jax.jit(lambda key: SquashedPolicy(key, Spec(3, 1), (8,)))(jax.random.key(0))
     density = np.exp(log_prob(narrow, jnp.broadcast_to(obs[:1], (20001, 3)), jnp.asarray(grid[:, None])))

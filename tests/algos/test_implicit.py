@@ -14,7 +14,7 @@ from odice.algos.iql import IQLConfig
 from odice.algos.iql import losses as iql_losses
 from odice.algos.sql import EQLConfig, SQLConfig, exponential_losses, sparse_losses
 from odice.core import vdice
-from odice.core.critics import Critic, expectile, huber, least
+from odice.core.critics import Critic, expectile, huber, min_over_heads
 from odice.core.divergences import divergence
 from odice.core.extraction import advantage_weight
 from odice.errors import OdiceError
@@ -204,7 +204,7 @@ def test_eql_is_the_reverse_kl():
     eql = exponential_losses(EQLConfig(alpha=1.0, exponent_cap=50.0))
     v = V / 3  # no weight reaches the cap of our conjugate
     scale = np.exp(np.max(np.asarray(Q - v)))
-    kl = lambda v: jnp.mean(divergence("kl-normalised").conjugate(Q - v) + v)
+    kl = lambda v: jnp.mean(divergence("kl-normalized").conjugate(Q - v) + v)
     np.testing.assert_allclose(scale * eql.value(Q, v), kl(v) + 1, rtol=1e-4)
     np.testing.assert_allclose(scale * value_gradient(eql, v), jax.grad(kl)(v), rtol=1e-3, atol=1e-6)
 
@@ -254,7 +254,7 @@ def test_discrete_critic_picks_the_output_of_its_action():
     assert every.shape == (2, 16, 4)
     picked = critic(batch.obs, action)
     np.testing.assert_allclose(picked, every[:, np.arange(16), np.arange(16) % 4], rtol=1e-6)
-    np.testing.assert_allclose(least(picked), np.minimum(*np.asarray(picked)), rtol=1e-6)
+    np.testing.assert_allclose(min_over_heads(picked), np.minimum(*np.asarray(picked)), rtol=1e-6)
 
 
 def test_the_policys_learning_rate_falls_along_a_cosine():

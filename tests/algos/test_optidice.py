@@ -232,7 +232,7 @@ SMALL |= {"value_lr": 3e-3, "critic_lr": 3e-3, "policy_lr": 3e-3, "target_entrop
 @pytest.mark.parametrize("extraction", ["cloning", "projection"])
 def test_it_finds_the_best_first_action_and_the_mass_of_its_policy(extraction):
     """Episodes of two steps have the discounted mass 1 - gamma^2, and the ratios must add up to it."""
-    action, metrics = learn("optidice", steps=2400, extraction=extraction, normalise=False, **SMALL)
+    action, metrics = learn("optidice", steps=2400, extraction=extraction, normalize=False, **SMALL)
     np.testing.assert_allclose(action, [0.5], atol=0.15)
     np.testing.assert_allclose(metrics["weight_mean"], 1 - 0.8**2, atol=0.04)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from odice.algos import make
-from odice.core.discriminator import between, classification_loss, log_odds, slopes
+from odice.core.discriminator import classification_loss, grad_norm, interpolate, log_odds
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, linear, make_batch, same, slope
@@ -103,7 +103,7 @@ def test_an_update_of_value_and_policy_is_the_one_of_the_equations(name):
     weight = np.exp(x / beta) / np.mean(np.exp(x / beta))
     own = flatten(state.policy)
     gradient = slope(lambda theta: -np.mean(weight * squashed_log_prob(theta, batch)), own)
-    # The weight of the entropy, which does not learn here, is the optimiser's last number.
+    # The weight of the entropy, which does not learn here, is the optimizer's last number.
     both = np.append(own, float(state.log_entropy))
     close(
         (new.policy, new.log_entropy),
@@ -226,15 +226,15 @@ def test_classification_by_hand():
 
 def test_slopes_by_hand():
     points = (jnp.asarray([[3.0, 0.0], [0.0, 0.0]]), jnp.asarray([[4.0], [0.5]]))
-    found = slopes(lambda s, a: 0.5 * (jnp.sum(s * s, -1) + jnp.sum(a * a, -1)), points)
+    found = grad_norm(lambda s, a: 0.5 * (jnp.sum(s * s, -1) + jnp.sum(a * a, -1)), points)
     np.testing.assert_allclose(found, [5.0, 0.5], rtol=1e-6)
-    flat = jax.grad(lambda scale: jnp.sum(slopes(lambda s: scale * jnp.sum(s, -1), (points[0],))))(0.0)
+    flat = jax.grad(lambda scale: jnp.sum(grad_norm(lambda s: scale * jnp.sum(s, -1), (points[0],))))(0.0)
     assert np.isfinite(float(flat))
 
 
 def test_points_between_lie_on_the_line_and_choices_are_one_of_the_two():
     a, b = (jnp.zeros((500, 2)), jnp.zeros(500, jnp.int32)), (jnp.ones((500, 2)), jnp.ones(500, jnp.int32))
-    obs, choice = between(jax.random.key(0), a, b)
+    obs, choice = interpolate(jax.random.key(0), a, b)
     np.testing.assert_array_equal(obs[:, 0], obs[:, 1])
     assert float(jnp.min(obs)) < 0.05
     assert float(jnp.max(obs)) > 0.95

@@ -6,7 +6,7 @@ import pytest
 
 from odice import Policy
 from odice.cli.main import main
-from odice.core.networks import CategoricalPolicy
+from odice.core.policies import CategoricalPolicy
 from odice.types import Spec
 
 onnxruntime = pytest.importorskip("onnxruntime")

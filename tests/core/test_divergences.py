@@ -24,7 +24,7 @@ F = {
     "half-pearson": lambda x: 0.5 * (x - 1) ** 2,
     "soft-chi2": lambda x: np.where(x < 1, x * np.log(x) - x + 1, 0.5 * (x - 1) ** 2),
     "kl": lambda x: x * np.log(x),
-    "kl-normalised": lambda x: x * np.log(x) - x + 1,
+    "kl-normalized": lambda x: x * np.log(x) - x + 1,
     "forward-kl": lambda x: x - 1 - np.log(x),
     "forward-kl-raw": lambda x: -np.log(x),
     "hellinger": lambda x: x - 2 * np.sqrt(x) + 1,

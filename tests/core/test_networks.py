@@ -10,8 +10,9 @@ import pytest
 
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, residual_weight, weighted_cloning
-from odice.core.networks import MLP, CategoricalPolicy, Ensemble, GaussianPolicy, orthogonal, policy_network
+from odice.core.networks import MLP, Ensemble, orthogonal
 from odice.core.optim import adam, polyak, step
+from odice.core.policies import CategoricalPolicy, GaussianPolicy, policy_network
 from odice.types import Spec
 
 KEY = jax.random.key(0)
@@ -140,11 +141,11 @@ def test_weight_decay_is_coupled_like_torch():
         m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
         expected -= lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
 
-    def two_steps(optimiser):
+    def two_steps(optimizer):
         params = jnp.asarray([theta], jnp.float32)
-        opt_state = optimiser.init(params)
+        opt_state = optimizer.init(params)
         for _ in range(2):
-            params, opt_state = step(optimiser, jnp.asarray([g], jnp.float32), opt_state, params)
+            params, opt_state = step(optimizer, jnp.asarray([g], jnp.float32), opt_state, params)
         return params
 
     np.testing.assert_allclose(two_steps(adam(lr, wd)), [expected], rtol=1e-5)

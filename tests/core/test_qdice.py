@@ -9,10 +9,8 @@ from odice.core import qdice
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.gradients import orthogonal, semi, true
-from odice.core.networks import CategoricalPolicy
+from odice.core.policies import CategoricalPolicy, Draws, SquashedPolicy, draw
 from odice.core.qdice import Drawn, Objective, chi, critic_gradient, reward_divergence
-from odice.core.soft import Draws, draw
-from odice.core.squashed import SquashedPolicy
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.support import SPEC, arrays, flatten, make_batch, slope, twin, zero
@@ -176,7 +174,7 @@ def test_chi_is_linear_plus_square():
 WEIGHTS = {  # what the official code of IQ-Learn multiplies a reward with
     "hellinger": lambda rho: 1 / (1 + rho) ** 2,
     "kl": lambda rho: np.exp(-rho - 1),
-    "kl-normalised": lambda rho: np.exp(-rho),
+    "kl-normalized": lambda rho: np.exp(-rho),
     "kl-dv": lambda rho: np.exp(-rho) / np.mean(np.exp(-rho)),
     "jensen-shannon": lambda rho: np.exp(-rho) / (2 - np.exp(-rho)),
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odice
-from odice.core.networks import policy_network
+from odice.core.policies import policy_network
 from odice.data.preprocess import Fitted, Preprocess, fit
 from odice.data.transitions import to_transitions
 from odice.policy.policy import Policy

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from odice import Policy, evaluate
-from odice.core.networks import GaussianPolicy
+from odice.core.policies import GaussianPolicy
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluation, Evaluator, episode_seeds
 from odice.evaluation.rollout import LANES, Clock

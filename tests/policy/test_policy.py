@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from odice import Policy
-from odice.core.networks import MLP, CategoricalPolicy, Deterministic, GaussianPolicy
+from odice.core.networks import MLP
+from odice.core.policies import CategoricalPolicy, Deterministic, GaussianPolicy
 from odice.data.preprocess import Fitted
 from odice.errors import OdiceError
 from odice.files import recover
