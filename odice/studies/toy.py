@@ -1,8 +1,8 @@
 """The paper's toy experiment: V-DICE under three gradient rules in the grid world, and what their values are good for.
 
-`run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule and seed,
-whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed draws the log and
-the networks. docs/toy.md says what came out.
+`run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule
+and seed, whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed
+draws the log and the networks. docs/toy.md says what came out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ToyConfig:
     batch_size: int = 256
     discount: float = 0.99
     reward_scale: float = 1.0
-    """Factor of the rewards in training, as D4RL's return scaling; small against it is the divergence's own scale of 1."""
+    """Factor of the rewards in training, as D4RL's return scaling; the divergence's own scale is 1."""
     world: GridWorld = field(default_factory=GridWorld)
 
     def __post_init__(self):
@@ -92,7 +92,7 @@ class ToyConfig:
         return Spec(obs_dim=ENCODINGS[self.encoding](self.world).shape[1], action_dim=4, discrete=True)
 
     def algorithm(self, rule: str):
-        """The paper's network and optimiser. The policy is greedy on V, so the policy network is ballast and tiny."""
+        """The paper's network and optimizer. The policy is greedy on V, so the policy network is ballast and tiny."""
         return algos.make(
             ALGORITHM[rule],
             self.spec,
