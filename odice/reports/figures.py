@@ -82,7 +82,7 @@ def _walk(axes: Axes, path: np.ndarray) -> None:
 
 
 def _goals(axes: Axes, goals: np.ndarray) -> None:
-    """Marks the goal cells of the top and the right border by a bar outside the map."""
+    """Mark the goal cells of the top and the right border by a bar outside the map."""
     edge = goals.shape[0] - 0.5
     for cell in np.flatnonzero(goals[:, -1]):
         axes.plot((cell - 0.5, cell + 0.5), (edge + 0.35,) * 2, color=GOAL, linewidth=4, clip_on=False, zorder=2)

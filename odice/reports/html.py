@@ -138,11 +138,11 @@ def histogram(edges: Sequence[float], counts: Sequence[int], caption: str) -> st
     most = max([*counts, 1])
     room, tall = width - left - 4, height - bottom - top
     step = room / max(len(counts), 1)
-    parts = []
+    shapes = []
     for i, count in enumerate(counts):
         h = tall * count / most
         name = f"{edges[i]:.4g} to {edges[i + 1]:.4g}: {count}"
-        parts.append(
+        shapes.append(
             f'<rect class="fill" x="{left + i * step + 0.5:.1f}" y="{top + tall - h:.1f}" '
             f'width="{max(step - 1, 0.5):.1f}" height="{h:.1f}"><title>{text(name)}</title></rect>'
         )
@@ -153,10 +153,12 @@ def histogram(edges: Sequence[float], counts: Sequence[int], caption: str) -> st
             (left + room / 2, (edges[0] + edges[-1]) / 2, "middle"),
             (width - 4, edges[-1], "end"),
         ]
-        parts += [f'<text x="{x:.0f}" y="{height - 6}" text-anchor="{a}">{text(number(v))}</text>' for x, v, a in marks]
-    parts.append(f'<text x="{left - 6}" y="{top + 8}" text-anchor="end">{most}</text>')
-    parts.append(f'<line class="axis" x1="{left}" y1="{base}" x2="{width - 4}" y2="{base}"/>')
-    svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{text(caption)}">{"".join(parts)}</svg>'
+        shapes += [
+            f'<text x="{x:.0f}" y="{height - 6}" text-anchor="{a}">{text(number(v))}</text>' for x, v, a in marks
+        ]
+    shapes.append(f'<text x="{left - 6}" y="{top + 8}" text-anchor="end">{most}</text>')
+    shapes.append(f'<line class="axis" x1="{left}" y1="{base}" x2="{width - 4}" y2="{base}"/>')
+    svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{text(caption)}">{"".join(shapes)}</svg>'
     return f"<figure><figcaption>{text(caption)}</figcaption>{svg}</figure>"
 
 

@@ -66,7 +66,7 @@ class Curvature(NamedTuple):
 
 
 def curvature(family: Family) -> Curvature:
-    """Measures what Theorem 3 speaks about; `eta` is 1."""
+    """Measure what Theorem 3 speaks about; `eta` is 1."""
 
     def measure(at: At):
         a = 1e-6

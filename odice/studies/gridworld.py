@@ -63,7 +63,7 @@ class GridWorld:
         return cells[..., 0] * self.shape[1] + cells[..., 1]
 
     def move(self, cells: Int[Arr, "*n 2"], action: Int[Arr, "*n"]) -> Int[Arr, "*n 2"]:
-        """Where an action leads; walls hold."""
+        """Where an action leads; a move into a wall leads nowhere."""
         return np.clip(cells + MOVES[action], 0, self.side)
 
     def distance(self, cells: Int[Arr, "*n 2"], area: int) -> Int[Arr, "*n"]:
@@ -94,7 +94,7 @@ def behave(world: GridWorld, cell: Int[Arr, " xy"], area: int, rng: np.random.Ge
 
 
 def collect(world: GridWorld, transitions: int, seed: int) -> Log:
-    """Logs the behavior until there are `transitions` moves; the last episode is cut there."""
+    """Log the behavior until there are `transitions` moves; the last episode is cut there."""
     rng = np.random.default_rng(seed)
     goals = world.goals()
     rows: list[tuple] = []

@@ -117,7 +117,7 @@ class At(NamedTuple):
 
 
 def _family(name: str, value: Value, rng: np.random.Generator, params: np.ndarray, here: Any, there: Any) -> Family:
-    """Adds rewards that put residuals into (-1, 2), where Pearson's weight is positive: the theorems need f*' > 0."""
+    """Add rewards that put residuals into (-1, 2), where Pearson's weight is positive: the theorems need f*' > 0."""
     draws = Draw(*jax.tree.map(jnp.asarray, (params, here, there)), reward=jnp.zeros(()))
     advance = fast_jit(jax.vmap(lambda p, a, b: value(p, a) - GAMMA * value(p, b)))(*draws[:3])
     return Family(name, value, draws._replace(reward=advance + rng.uniform(-1.0, 2.0, advance.shape)))

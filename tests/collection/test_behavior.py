@@ -158,6 +158,15 @@ def test_without_a_reference_the_warm_up_is_the_random_policy(tmp_path):
     assert found.threshold == pytest.approx(low + (0.0 - low) / 3, rel=1e-5)
 
 
+def test_schedules_that_do_not_fit_together_are_refused():
+    with pytest.raises(OdiceError, match=r"chunk \(50\) must be a multiple of num_envs \(3\)"):
+        Training(num_envs=3, chunk=50)
+    with pytest.raises(OdiceError, match=r"warmup \(70\) must be a multiple of chunk"):
+        Training(warmup=70)
+    with pytest.raises(OdiceError, match="num_envs must be at least 1, got 0"):
+        Training(num_envs=0)
+
+
 def test_another_configuration_in_the_folder_is_refused(whole):
     with pytest.raises(OdiceError, match="seed: 0 there, 1 now"):
         small(whole[0], target=1e9, seed=1)
