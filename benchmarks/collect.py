@@ -3,7 +3,7 @@
     python benchmarks/collect.py                         # Hopper-v5, HalfCheetah-v5, Pendulum-v1; batch 128 and 256
     python benchmarks/collect.py --env Hopper-v5 --seconds 10
 
-Steps are those of the behaviour: sampled actions of the policy, `--lanes` environments together, resets included. Updates are the
+Steps are those of the behavior: sampled actions of the policy, `--num-envs` environments together, resets included. Updates are the
 compiled chunks of 50 that training calls. Per wall second and, in brackets, per second of processor time: on a busy machine only
 the latter says something. The machine's own matrix-multiply rate (256 x 256, float32) is printed beside them.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from odice.algos.sac import SACConfig, sac
 from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay
-from odice.collection.vector_env import Lanes
+from odice.collection.vector_env import VectorEnv
 
 CHUNK = 50
 
@@ -48,27 +48,27 @@ def multiply_rate(seconds: float) -> float:
     return rate(call, seconds)[1] * 2 * 256**3 / 1e9
 
 
-def measure(env: str, lanes_count: int, batches: list[int], seconds: float) -> None:
-    lanes = Lanes(env, lanes_count, (0, 0))
-    replay = Replay(lanes.spec, 20_000)
-    state = sac(SACConfig(), lanes.spec).init(jax.random.key(0))
+def measure(env: str, num_envs: int, batches: list[int], seconds: float) -> None:
+    envs = VectorEnv(env, num_envs, (0, 0))
+    replay = Replay(envs.spec, 20_000)
+    state = sac(SACConfig(), envs.spec).init(jax.random.key(0))
     step = 0
 
     def collect() -> int:
         nonlocal step
         for _ in range(CHUNK):
-            rows = lanes.step(np.asarray(explore(state.policy, lanes.obs, 0, step)))
+            rows = envs.step(np.asarray(explore(state.policy, envs.obs, 0, step)))
             step += 1
             if replay.filled < 10_000:
                 replay.add(rows)
-        return CHUNK * lanes_count
+        return CHUNK * num_envs
 
     steps = rate(collect, seconds)
     print(f"{env:<16} env steps  {steps[0]:8,.0f} /s ({steps[1]:,.0f} per CPU second)", flush=True)
     for batch in batches:
         cfg = SACConfig(batch_size=batch)
-        learn = make_learn(cfg, lanes.spec, CHUNK)
-        box = [sac(cfg, lanes.spec).init(jax.random.key(0))]
+        learn = make_learn(cfg, envs.spec, CHUNK)
+        box = [sac(cfg, envs.spec).init(jax.random.key(0))]
 
         def update(learn=learn, box=box) -> int:
             box[0], metrics = learn(box[0], replay.device, replay.filled, 0, 0)
@@ -82,13 +82,13 @@ def measure(env: str, lanes_count: int, batches: list[int], seconds: float) -> N
             f"{share:.1%} of a step's time",
             flush=True,
         )
-    lanes.close()
+    envs.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--env", nargs="*", default=["Hopper-v5", "HalfCheetah-v5", "Pendulum-v1"])
-    parser.add_argument("--lanes", type=int, default=5)
+    parser.add_argument("--num-envs", type=int, default=5)
     parser.add_argument("--batch", type=int, nargs="*", default=[128, 256])
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
@@ -96,7 +96,7 @@ def main() -> None:
         f"{platform.machine()}, jax {jax.__version__}; matrix products {multiply_rate(1.0):,.0f} GFLOP per CPU second"
     )
     for env in options.env:
-        measure(env, options.lanes, options.batch, options.seconds)
+        measure(env, options.num_envs, options.batch, options.seconds)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from odice.envs.make import make
-from odice.evaluation.evaluate import LANES, Evaluator
+from odice.evaluation.evaluate import BATCH_ENVS, Evaluator
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
 
@@ -55,9 +55,9 @@ def plain(policy: Policy, env: gymnasium.Env, steps: int) -> int:
 
 def vector(policy: Policy, envs: gymnasium.vector.VectorEnv, steps: int) -> int:
     obs, _ = envs.reset(seed=0)
-    for _ in range(steps // LANES):
+    for _ in range(steps // BATCH_ENVS):
         obs, *_ = envs.step(policy(obs))
-    return steps // LANES * LANES
+    return steps // BATCH_ENVS * BATCH_ENVS
 
 
 def measure(ways: dict[str, Callable[[], int]], seconds: float) -> dict[str, float]:
@@ -75,16 +75,16 @@ def measure(ways: dict[str, Callable[[], int]], seconds: float) -> dict[str, flo
 def compare(env_id: str, hidden: int, seconds: float) -> dict[str, float]:
     env = make(env_id)
     policy = still_policy(env, hidden)
-    makers = [lambda: make(env_id)] * LANES
+    makers = [lambda: make(env_id)] * BATCH_ENVS
     threaded, single = Evaluator(env_id), Evaluator(env_id)
     single._pool.close()
     single._pool._threads = None
     sync, processes = gymnasium.vector.SyncVectorEnv(makers), gymnasium.vector.AsyncVectorEnv(makers)
-    steps = 200 * LANES  # enough that every way meets a few resets
+    steps = 200 * BATCH_ENVS  # enough that every way meets a few resets
     ways = {
         "plain loop": lambda: plain(policy, env, steps),
-        "evaluate": lambda: threaded(policy, episodes=2 * LANES).steps,
-        "evaluate, one thread": lambda: single(policy, episodes=2 * LANES).steps,
+        "evaluate": lambda: threaded(policy, episodes=2 * BATCH_ENVS).steps,
+        "evaluate, one thread": lambda: single(policy, episodes=2 * BATCH_ENVS).steps,
         "gymnasium sync": lambda: vector(policy, sync, steps),
         "gymnasium async": lambda: vector(policy, processes, steps),
     }

@@ -23,8 +23,8 @@ ODICE = Path(sys.executable).with_name("odice")
 # S-DICE and the true gradient have no published lambda: they get O-DICE's, 0.5 on both data sets.
 RL_DATA = {"hopper-medium-expert": ("0.5", "1.0"), "halfcheetah-medium": ("0.5", "0.2")}
 # Official codes of IQL, SQL, EQL, f-DVL and O-DICE train on raw observations: on these logs that fails for cloning alone already
-# (docs/results.md), so every algorithm gets normalised ones.
-NORMALISED = ["--normalise-obs", "True"]
+# (docs/results.md), so every algorithm gets normalized ones.
+NORMALIZED = ["--normalise-obs", "True"]
 NARROW = ["--policy-hidden", "256", "256"]  # the released code's 1024 would triple the work
 SHALLOW = ["--critic-hidden", "256", "256", *NARROW]  # half the work of three hidden layers
 
@@ -71,7 +71,7 @@ def rl_cells(arguments) -> Iterator[Cell]:
                 }
                 folder = arguments.out / name / algo / f"seed-{seed}"
                 start = ["train", "--data", data_file(arguments, name), "--algo", algo, "--preset", preset]
-                command = [*start, *tuned.get(algo, []), *flags, *NORMALISED, *common(folder, seed, steps)]
+                command = [*start, *tuned.get(algo, []), *flags, *NORMALIZED, *common(folder, seed, steps)]
                 yield Cell((name, algo, f"{seed}"), folder, command, steps)
 
 

@@ -15,7 +15,7 @@ import argparse
 import json
 from pathlib import Path
 
-from odice.cli.toy import summarise
+from odice.cli.toy import summarize
 from odice.studies import toy
 from odice.studies.gridworld import GridWorld
 
@@ -54,7 +54,7 @@ def main() -> None:
                 world=GridWorld(goal_reward=options.goal_reward),
                 **cell,
             )
-            row = head | summarise(toy.run(config))[rule]
+            row = head | summarize(toy.run(config))[rule]
             done.append(row)
             with options.file.open("a") as file:
                 file.write(json.dumps(row) + "\n")

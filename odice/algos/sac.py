@@ -5,7 +5,7 @@
     pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi(.|s), the tanh of a Gaussian
     alpha such that the entropy of pi is H = -dim(a):   minimises  -log alpha (log pi + H)
 
-The losses are those of CQL without its conservative term (`core.soft`); here they learn from a replay that grows. One update: all
+The losses are those of CQL without its conservative term (`core.critics`); here they learn from a replay that grows. One update: all
 gradients at the networks of before, then every step, then the target of Q.
 """
 

@@ -27,7 +27,8 @@ class Collect:
     recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"] | None = (
         None
     )
-    """What to collect; all but `random` and `planner` train SAC first (docs/collect.md). In a maze the default is `planner` (docs/mazes.md)."""
+    """What to collect; all but `random` and `planner` train SAC first (docs/collect.md). In a maze the default is
+    `planner` (docs/mazes.md)."""
     steps: int | None = None
     """Steps to write; 100,000, of a replay all of it."""
     seed: int = 0
@@ -35,14 +36,15 @@ class Collect:
     target: float | None = None
     """An expert's return, where D4RL has no reference for the task: a third of the way to it is medium."""
     budget: int = BUDGET
-    """Steps that the behaviour may learn for."""
+    """Steps that the behavior may learn for."""
     policy: str | None = None
-    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import. For the ant's planner, its gait."""
+    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import. For the
+    ant's planner, its gait."""
     noise: float | None = None
     """Standard deviation of the noise on the planner's actions; 0.5 for the ball, 0.2 for the ant."""
     allow_import: bool = False
     """Let --policy module:function import that Python module."""
-    behaviour: Path | None = None
+    behavior: Path | None = None
     """Folder of the training, shared by all recipes of an environment and a seed (default: runs/collect/ENV/seed-N)."""
     to: str | None = None
     """d4rl, parquet or minari, where the suffix of --out does not say it."""
@@ -57,7 +59,7 @@ class Collect:
             raise OdiceError(f"--out {self.out} exists already; choose another name.")
         format_of(str(self.out), self.to)  # refused before hours of training
         options = {
-            name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behaviour", "noise", "quiet")
+            name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behavior", "noise", "quiet")
         }
         policy = _callable(self.policy, self.allow_import) if self.policy and _is_import(self.policy) else self.policy
         dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)

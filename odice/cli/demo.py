@@ -1,4 +1,4 @@
-"""`odice demo`: train O-DICE on the data that come with odice; a curve, a policy, a table, a film."""
+"""`odice demo`: train O-DICE on the data that come with odice; a curve, a policy, a table, a video."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Args:
-    """Learn to hop from the log that comes with odice: leaves a learning curve, a policy, an evaluation table and a film."""
+    """Learn to hop from the log that comes with odice: a learning curve, a policy, an evaluation table, a video."""
 
     out: Path = Path("demo")
     """Folder for everything; made if it is not there. Run again, an interrupted demo continues."""
@@ -35,9 +35,9 @@ def run(args: Args) -> int:
     for row in lines(found.data, found.found):
         table.add_row(*row)
     console.print(table)
-    film = f"there is none: {found.video}" if isinstance(found.video, OdiceError) else str(found.video)
+    video = f"there is none: {found.video}" if isinstance(found.video, OdiceError) else str(found.video)
     policy = found.run.path / "policy" / "last"
-    for what, where in (("curve", found.curve), ("table", found.table), ("policy", policy), ("film", film)):
+    for what, where in (("curve", found.curve), ("table", found.table), ("policy", policy), ("video", video)):
         console.print(f"{what:<8}{where}", markup=False, soft_wrap=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""`odice evaluate`: what a policy earns in its environment, and how it bears noise."""
+"""`odice evaluate`: what a policy earns in its environment, with and without noise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from odice.errors import OdiceError
 from odice.files import complete_file
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from odice.evaluation.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
 class Args:
-    """Run episodes of a policy: mean, spread, worst episode, normalised score; under noise if asked."""
+    """Run episodes of a policy: mean, spread, worst episode, normalized score; under noise if asked."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """A run directory, or a policy's own folder."""
@@ -41,7 +43,7 @@ class Args:
     max_seconds: float = 600.0
     """Give up on a row of the table after this time."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Film the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
+    """Record the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write everything, each episode included, to this file."""
 
@@ -51,7 +53,7 @@ def run(args: Args) -> int:
 
     from odice.evaluation.evaluate import Evaluator
     from odice.evaluation.video import record, writer_for
-    from odice.policy.policy import open_policy
+    from odice.policy import open_policy
 
     if args.video is not None:
         writer_for(args.video)  # refused before an episode is played
@@ -83,7 +85,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def _print(console, args: Args, found: list[Evaluation]) -> None:
+def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -108,8 +110,8 @@ def _print(console, args: Args, found: list[Evaluation]) -> None:
     console.print(table)
 
 
-def _write(path: Path, told: dict[str, object], found: list[Evaluation]) -> None:
-    content = {**told, "evaluations": [evaluation.to_dict() for evaluation in found]}
+def _write(path: Path, head: dict[str, object], found: list[Evaluation]) -> None:
+    content = {**head, "evaluations": [evaluation.to_dict() for evaluation in found]}
     try:
         with complete_file(path) as temporary:
             temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")

@@ -22,8 +22,8 @@ class Args:
 
 
 def run(args: Args) -> int:
+    from odice.policy import open_policy
     from odice.policy.onnx import CHECKED, export_onnx
-    from odice.policy.policy import open_policy
 
     policy = open_policy(args.policy, args.which)
     difference = export_onnx(policy, args.onnx).difference

@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 from odice import __version__
+from odice.cli.renamed import RENAMED, renamed
 from odice.errors import exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
@@ -14,7 +15,7 @@ COMMANDS = {
     "evaluate": "run episodes of a policy: score, spread, worst episode, noise, video",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
-    "demo": "learn to hop from the log that comes with odice: curve, policy, table, film",
+    "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
     "theory": "check the paper's four theorems numerically",
 }
@@ -46,7 +47,8 @@ def run(argv: list[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         raise unknown_name("command", argv[0], COMMANDS)
-    return import_module(f"odice.cli.{argv[0]}").main(argv[1:])
+    command, *rest = argv
+    return import_module(f"odice.cli.{command}").main(renamed(rest, RENAMED.get(command, {})))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,21 +10,15 @@ from pathlib import Path
 import tyro
 
 from odice.errors import OdiceError
+from odice.files import complete_file
 
-SHARED = (
-    "seed",
-    "seeds",
-    "steps",
-    "encoding",
-    "batch_size",
-    "discount",
-    "reward_scale",
-)  # options that every rule shares
+# options that every rule shares
+SHARED = ("seed", "seeds", "steps", "encoding", "batch_size", "discount", "reward_scale")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The paper's 30 x 30 grid world: train V-DICE with three gradient rules, draw V, and measure what V is good for."""
+    """The paper's 30 x 30 grid world: train V-DICE with three gradient rules, draw V, measure what V is good for."""
 
     out: Path
     """Folder for toy.png and toy.json; made if it is not there."""
@@ -54,7 +47,7 @@ class Options:
 
 
 def writable(folder: Path) -> Path:
-    """Makes the folder, or says why nothing can be written there before any work is done."""
+    """Make the folder; where nothing can be written there, say so before any work is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".toy.probe"
@@ -67,7 +60,7 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-def summarise(outcomes: list) -> dict[str, dict]:
+def summarize(outcomes: list) -> dict[str, dict]:
     """Per rule the mean over seeds of every measure (of a yes-or-no one: the share of yes)."""
     by_rule: dict[str, list[dict]] = {}
     for outcome in outcomes:
@@ -79,14 +72,13 @@ def summarise(outcomes: list) -> dict[str, dict]:
 
 
 def write_json(path: Path, content: dict) -> Path:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    with complete_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path
 
 
 def train(config, console) -> list:
-    """Trains with a progress bar per rule."""
+    """Train with a progress bar per rule."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from odice.studies import toy
@@ -160,7 +152,7 @@ def main(argv: list[str]) -> int:
     out = writable(options.out)
     console = Console()
     outcomes = train(config, console)
-    summary = summarise(outcomes)
+    summary = summarize(outcomes)
     content = {
         "config": {name: getattr(config, name) for name in (*SHARED, "transitions")} | asdict(config.world),
         "settings": {rule: config.settings(rule) for rule in config.rules},

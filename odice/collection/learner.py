@@ -1,4 +1,4 @@
-"""Soft actor-critic on a replay that grows: many updates in one compiled call, and actions that explore."""
+"""Soft actor-critic on a growing replay: many updates in one compiled call, and actions that explore."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Learn = Callable[..., tuple[State, Metrics]]
 
 @cache
 def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
-    """`learn(state, rows, filled, seed, first_step)`: `length` updates on batches from the first `filled` rows of a replay.
+    """`learn(state, rows, filled, seed, first_step)`: `length` updates on batches from the first `filled` rows.
 
-    The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is kept.
+    The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is
+    kept.
     """
     algo = sac(cfg, spec)
 
@@ -37,8 +38,8 @@ def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
 
 
 @jax.jit
-def explore(policy: SquashedPolicy, obs: Float[Array, "lanes obs"], seed: int, step: Int[Array, ""]):
-    """A sampled action for each lane: a function of the policy, the seed and the step alone."""
+def explore(policy: SquashedPolicy, obs: Float[Array, "envs obs"], seed: int, step: Int[Array, ""]):
+    """A sampled action for each environment: a function of the policy, the seed and the step alone."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), 1)
     return policy.sample(key, obs).action
 

@@ -1,23 +1,23 @@
 """`odice.collect`: D4RL's recipes for any environment with a box of actions.
 
-| recipe          | what is written                                                                              |
-|-----------------|----------------------------------------------------------------------------------------------|
-| `random`        | uniformly random actions                                                                     |
-| `medium`        | draws of the first policy whose evaluation is a third of the way to an expert's return       |
-| `medium-replay` | everything the behaviour saw until then                                                      |
-| `medium-expert` | half `medium`, half `expert`                                                                 |
-| `expert`        | draws of the policy at the end of the training budget                                        |
-| `full-replay`   | everything the behaviour saw within the budget                                               |
-| `planner`       | in a maze: walks of a planner and a controller (`collection.planner`), a maze's recipe if none is named |
+| recipe          | what is written                                                                                |
+|-----------------|------------------------------------------------------------------------------------------------|
+| `random`        | uniformly random actions                                                                       |
+| `medium`        | draws of the first policy whose evaluation is a third of the way to an expert's return         |
+| `medium-replay` | everything the behavior saw until then                                                         |
+| `medium-expert` | half `medium`, half `expert`                                                                   |
+| `expert`        | draws of the policy at the end of the training budget                                          |
+| `full-replay`   | everything the behavior saw within the budget                                                  |
+| `planner`       | in a maze: walks of a planner and a controller (`collection.planner`); the default in a maze   |
 
-A random policy's return counts as 0 % of the way and an expert's as 100 %: D4RL's reference returns where they are known, else the
-warm-up's mean return and `target`. What was done is written into the data set's history.
+A random policy's return counts as 0 % of the way and an expert's as 100 %. These are D4RL's reference returns where
+they are known, else the warm-up's mean return and `target`. What was done is written into the data set's history.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -25,32 +25,33 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from odice import __version__
-from odice.collection.behavior import Stage, Trained, Training, train
+from odice.collection.behavior import Trained, Training, train
+from odice.collection.behavior_folder import Stage
 from odice.collection.planner.mazes import collect_maze, plans
-from odice.collection.replay import parts
-from odice.collection.rollout import at_random, given, roll_out, sampled
-from odice.collection.vector_env import Lanes
+from odice.collection.replay import segments
+from odice.collection.rollout import Behave, at_random, given, roll_out, sampled
+from odice.collection.vector_env import VectorEnv
 from odice.data.build import from_episodes
 from odice.data.dataset import Dataset, Episode, Meta, concatenate
 from odice.envs.make import resolve
 from odice.errors import OdiceError, unknown_name
-from odice.evaluation.evaluate import Environment
-from odice.policy.policy import open_policy
+from odice.evaluation.evaluate import Environment, name_of
+from odice.policy import open_policy
 from odice.run.progress import Display
 from odice.run.provenance import versions
 
 Recipe = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"]
 BUDGET = 1_000_000
 STEPS = 100_000
-# what is rolled out -> the stream of its episodes' seeds; the training uses stream 0
-STREAMS = {"random": 1, "medium": 2, "expert": 3, "policy": 4}
+# what is rolled out -> a number in the seeds of its episodes; the training has 0
+SEEDS = {"random": 1, "medium": 2, "expert": 3, "policy": 4}
 
 
-class Piece(NamedTuple):
+class Subset(NamedTuple):
     """Some episodes, and where they come from in a sentence."""
 
     data: Dataset
-    told: str
+    origin: str
 
 
 def collect(
@@ -64,7 +65,7 @@ def collect(
     target: float | None = None,
     budget: int = BUDGET,
     policy: str | Path | Callable[[np.ndarray], Any] | None = None,
-    behaviour: str | Path | None = None,
+    behavior: str | Path | None = None,
     training: Training | None = None,
     noise: float | None = None,
     quiet: bool = False,
@@ -77,44 +78,37 @@ def collect(
     steps: how many; 100,000 by default. Of a replay, whole episodes drawn evenly from it; all of it by default.
     out: also write it there (`Dataset.save`).
     target: an expert's return, where no reference is known.
-    budget: steps that the behaviour may learn for.
+    budget: steps that the behavior may learn for.
     policy: roll this out instead: a run or policy folder, or a function from observations to actions.
-    behaviour: folder of the behaviour's training, shared by the recipes of an environment and a seed; by default
+    behavior: folder of the behavior's training, shared by the recipes of an environment and a seed; by default
         runs/collect/ENV/seed-N. If it was interrupted there, it is continued.
     noise: standard deviation of the noise on a planner's actions.
     """
     if plans(env, recipe, policy):
-        dataset = _walk(env, STEPS if steps is None else steps, seed, policy, noise, quiet)
-        if out is not None:
-            dataset.save(out, format)
-        return dataset
-    if noise is not None:
-        raise OdiceError("noise belongs to the recipe planner; leave it out.")
-    _check(recipe, policy, steps, seed, target, env)
-    training = training or Training()
-    name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-    folder = Path(behaviour or Path("runs") / "collect" / name.replace("/", "-").replace(":", "-") / f"seed-{seed}")
-    with ExitStack() as stack:
-        kitchen = _Kitchen(env, seed, training, allow_import, quiet, stack)
-        if policy is not None:
-            pieces, behaved = [kitchen.outside(policy, steps or STEPS)], None
-        elif recipe == "random":
-            pieces, behaved = [kitchen.random(steps or STEPS)], None
-        else:
-            until = "medium" if recipe in ("medium", "medium-replay") else "budget"
-            options = {"budget": budget, "seed": seed, "target": target, "training": training, "quiet": quiet}
-            behaved = train(env, folder, until=until, allow_import=allow_import, **options)
-            pieces = kitchen.cook(recipe or "", behaved, steps, budget, folder)
-        dataset = kitchen.serve(pieces, recipe or "policy", behaved)
+        steps = STEPS if steps is None else steps
+        with Display(steps, quiet=quiet) as display:
+            dataset = collect_maze(name_of(env), steps, seed=seed, policy=policy, noise=noise, progress=display.tick)
+    else:
+        if noise is not None:
+            raise OdiceError("noise belongs to the recipe planner; leave it out.")
+        _check(recipe, policy, steps, seed, target, env)
+        training = training or Training()
+        folder = Path(behavior or Path("runs", "collect", re.sub("[/:]", "-", name_of(env)), f"seed-{seed}"))
+        with _Collector(env, seed, training, allow_import, quiet) as collector:
+            trained = None
+            if policy is not None:
+                subsets = [collector.from_policy(policy, steps or STEPS)]
+            elif recipe == "random":
+                subsets = [collector.random(steps or STEPS)]
+            else:
+                until = "medium" if recipe in ("medium", "medium-replay") else "budget"
+                options = {"budget": budget, "seed": seed, "target": target, "training": training, "quiet": quiet}
+                trained = train(env, folder, until=until, allow_import=allow_import, **options)
+                subsets = collector.from_training(recipe or "", trained, steps, budget, folder)
+            dataset = collector.join(subsets, recipe or "policy", trained)
     if out is not None:
         dataset.save(out, format)
     return dataset
-
-
-def _walk(env: Environment, steps: int, seed: int, policy: Any, noise: float | None, quiet: bool) -> Dataset:
-    with Display(steps, quiet=quiet) as display:
-        name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-        return collect_maze(name, steps, seed=seed, policy=policy, noise=noise, progress=display.tick)
 
 
 def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float | None, env: Environment) -> None:
@@ -134,116 +128,120 @@ def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float
         )
 
 
-class _Kitchen:
-    """Makes the pieces of a data set in one environment."""
+class _Collector:
+    """Collects the subsets of a data set in one environment."""
 
-    def __init__(
-        self, env: Environment, seed: int, training: Training, allow_import: bool, quiet: bool, stack: ExitStack
-    ):
-        self._env, self._seed, self._training, self._allow = env, seed, training, allow_import
-        self._quiet, self._stack = quiet, stack
-        self._lanes: Lanes | None = None
+    def __init__(self, env: Environment, seed: int, training: Training, allow_import: bool, quiet: bool):
+        self._env, self._seed, self._training = env, seed, training
+        self._allow_import, self._quiet = allow_import, quiet
+        self._opened: list[VectorEnv] = []
 
-    def cook(self, recipe: str, behaved: Trained, steps: int | None, budget: int, folder: Path) -> list[Piece]:
-        """The pieces of a recipe that needs a trained behaviour."""
-        if "replay" in recipe:
-            end = min(behaved.step, budget) if recipe == "full-replay" else _medium(behaved).step
-            return [self._replay(behaved.rows[:end], steps)]
-        if recipe != "medium" and behaved.step > budget:
-            raise OdiceError(
-                f"{folder} has learnt for {behaved.step:,} steps already, so the policy at --budget {budget:,} is gone; "
-                "raise the budget, or choose another folder with --behaviour."
-            )
-        last = Stage(behaved.step, behaved.curve[-1][1] if behaved.curve else float("nan"), behaved.policy)
-        stages = {"medium": _medium(behaved)} if "medium" in recipe else {}
-        stages |= {"expert": last} if "expert" in recipe else {}
-        share = -(-(steps or STEPS) // len(stages))
-        return [self._stage(name, stage, share) for name, stage in stages.items()]
+    def __enter__(self) -> _Collector:
+        return self
 
-    def random(self, steps: int) -> Piece:
-        lanes = self._open("random")
-        return Piece(self._roll(lanes, at_random(lanes), steps), "uniformly random actions")
+    def __exit__(self, *exception: object) -> None:
+        for envs in self._opened:
+            envs.close()
 
-    def outside(self, policy: str | Path | Callable[[np.ndarray], Any], steps: int) -> Piece:
-        name = str(policy) if isinstance(policy, str | Path) else getattr(policy, "__name__", type(policy).__name__)
+    def random(self, steps: int) -> Subset:
+        envs = self._open("random")
+        return Subset(self._roll_out(envs, at_random(envs), steps), "uniformly random actions")
+
+    def from_policy(self, policy: str | Path | Callable[[np.ndarray], Any], steps: int) -> Subset:
+        name = name_of(policy)
         act = open_policy(policy) if isinstance(policy, str | Path) else policy
-        lanes = self._open("policy")
-        return Piece(self._roll(lanes, given(act, lanes, name), steps), f"the policy {name}, without noise")
+        envs = self._open("policy")
+        return Subset(self._roll_out(envs, given(act, envs, name), steps), f"the policy {name}, without noise")
 
-    def serve(self, pieces: list[Piece], recipe: str, behaved: Trained | None) -> Dataset:
+    def from_training(
+        self, recipe: str, trained: Trained, steps: int | None, budget: int, folder: Path
+    ) -> list[Subset]:
+        """The subsets of a recipe that needs a trained behavior."""
+        if "replay" in recipe:
+            end = min(trained.step, budget) if recipe == "full-replay" else _medium(trained).step
+            return [self._replay(trained.rows[:end], steps)]
+        if recipe != "medium" and trained.step > budget:
+            raise OdiceError(
+                f"{folder} has learned for {trained.step:,} steps already, so the policy at --budget {budget:,} is "
+                "gone; raise the budget, or choose another folder with --behavior."
+            )
+        last = Stage(trained.step, trained.curve[-1][1] if trained.curve else float("nan"), trained.policy)
+        stages = {"medium": _medium(trained)} if "medium" in recipe else {}
+        stages |= {"expert": last} if "expert" in recipe else {}
+        each = -(-(steps or STEPS) // len(stages))
+        return [self._stage(name, stage, each) for name, stage in stages.items()]
+
+    def join(self, subsets: list[Subset], recipe: str, trained: Trained | None) -> Dataset:
         """One data set that says how it was made."""
-        lanes = self._lanes or self._open("random")
-        task = lanes.task
-        dataset = concatenate([piece.data for piece in pieces])
+        envs = self._opened[-1]
+        task = envs.task
+        dataset = concatenate([subset.data for subset in subsets])
         returns = dataset.returns
-        told = [f"collected in {task.name} with the recipe {recipe}, seed {self._seed}"]
-        told += [piece.told for piece in pieces]
-        if behaved is not None:
-            told.append(_tell(behaved))
-        told.append(f"returns: mean {returns.mean():.1f}, least {returns.min():.1f}, best {returns.max():.1f}")
-        told.append("; ".join(f"{name} {v}" for name, v in {"odice": __version__, **versions()}.items()))
+        history = [f"collected in {task.name} with the recipe {recipe}, seed {self._seed}"]
+        history += [subset.origin for subset in subsets]
+        if trained is not None:
+            history.append(_describe(trained))
+        history.append(f"returns: mean {returns.mean():.1f}, least {returns.min():.1f}, best {returns.max():.1f}")
+        history.append("; ".join(f"{name} {v}" for name, v in {"odice": __version__, **versions()}.items()))
         reference = task.reference or (None, None)
         meta = Meta(
             source=f"{recipe} data of {task.name}",
             env_id=task.name if isinstance(self._env, str) else None,
-            action_low=tuple(lanes.low.tolist()),
-            action_high=tuple(lanes.high.tolist()),
+            action_low=tuple(envs.low.tolist()),
+            action_high=tuple(envs.high.tolist()),
             ref_min=reference[0],
             ref_max=reference[1],
-            history=tuple(told),
+            history=tuple(history),
         )
         return replace(dataset, meta=meta)
 
-    # --- pieces --------------------------------------------------------------------------------------------------------
+    def _stage(self, name: str, stage: Stage, steps: int) -> Subset:
+        envs = self._open(name)
+        origin = f"{steps:,} steps drawn from SAC's policy at step {stage.step:,} (evaluation {stage.mean:.1f})"
+        return Subset(self._roll_out(envs, sampled(stage.policy, envs), steps), origin)
 
-    def _stage(self, name: str, stage: Stage, steps: int) -> Piece:
-        lanes = self._open(name)
-        told = f"{steps:,} steps drawn from SAC's policy at step {stage.step:,} (evaluation {stage.mean:.1f})"
-        return Piece(self._roll(lanes, sampled(stage.policy, lanes), steps), told)
-
-    def _replay(self, rows: np.ndarray, steps: int | None) -> Piece:
+    def _replay(self, rows: np.ndarray, steps: int | None) -> Subset:
         """The replay's episodes; if fewer steps are asked for, as many of them as are needed, drawn evenly."""
-        lanes = self._open("random")
-        data = _dataset([part.episode for part in parts(rows, lanes.spec, lanes.count, lanes.scale)])
-        told = f"the replay of {len(rows):,} steps of SAC, {self._training.warmup:,} of them random"
+        envs = self._open("random")
+        data = _dataset([segment.episode for segment in segments(rows, envs.spec, envs.num_envs, envs.scale)])
+        origin = f"the replay of {len(rows):,} steps of SAC, {self._training.warmup:,} of them random"
         if steps is not None and steps < len(rows):
             order = np.random.default_rng([self._seed, 5]).permutation(data.n_episodes)
             enough = int(np.searchsorted(np.cumsum(data.lengths[order]), steps)) + 1
             data = data.select(np.sort(order[:enough])).first(steps)
-            told += f", of which {steps:,} in whole episodes were drawn evenly"
+            origin += f", of which {steps:,} in whole episodes were drawn evenly"
         elif steps is not None and steps > len(rows):
-            told += f" (--steps asked for {steps:,})"
-        return Piece(data, told)
+            origin += f" (--steps asked for {steps:,})"
+        return Subset(data, origin)
 
-    def _roll(self, lanes: Lanes, behave: Any, steps: int) -> Dataset:
+    def _roll_out(self, envs: VectorEnv, behave: Behave, steps: int) -> Dataset:
         with Display(steps, quiet=self._quiet) as display:
-            return _dataset(roll_out(lanes, behave, steps, display)).first(steps)
+            return _dataset(roll_out(envs, behave, steps, display)).first(steps)
 
-    def _open(self, stream: str) -> Lanes:
+    def _open(self, what: str) -> VectorEnv:
         training = self._training
-        options = {"max_steps": training.max_steps, "allow_import": self._allow}
-        self._lanes = Lanes(self._env, training.lanes, (self._seed, STREAMS[stream]), **options)
-        self._stack.callback(self._lanes.close)
-        return self._lanes
+        options = {"max_steps": training.max_steps, "allow_import": self._allow_import}
+        self._opened.append(VectorEnv(self._env, training.num_envs, (self._seed, SEEDS[what]), **options))
+        return self._opened[-1]
 
 
 def _dataset(episodes: list[Episode]) -> Dataset:
     return from_episodes(episodes, discrete=False)
 
 
-def _medium(behaved: Trained) -> Stage:
+def _medium(trained: Trained) -> Stage:
     """The medium policy, or the best there is if none was good enough within the budget."""
-    stage = behaved.medium or behaved.best
+    stage = trained.medium or trained.best
     if stage is None:
-        raise OdiceError("The behaviour was never evaluated within its budget; raise --budget beyond the warm-up.")
+        raise OdiceError("The behavior was never evaluated within its budget; raise --budget beyond the warm-up.")
     return stage
 
 
-def _tell(behaved: Trained) -> str:
-    if behaved.threshold is None:
-        return f"SAC learnt for {behaved.step:,} steps"
-    text = f"a return of {behaved.threshold:.1f} counts as medium"
-    if behaved.medium is not None:
-        return f"{text}; SAC passed it at step {behaved.medium.step:,} with {behaved.medium.mean:.1f}"
-    best = f"; its best was {behaved.best.mean:.1f} at step {behaved.best.step:,}" if behaved.best else ""
-    return f"{text}, which SAC did not reach in {behaved.step:,} steps{best}"
+def _describe(trained: Trained) -> str:
+    if trained.threshold is None:
+        return f"SAC learnt for {trained.step:,} steps"
+    text = f"a return of {trained.threshold:.1f} counts as medium"
+    if trained.medium is not None:
+        return f"{text}; SAC passed it at step {trained.medium.step:,} with {trained.medium.mean:.1f}"
+    best = f"; its best was {trained.best.mean:.1f} at step {trained.best.step:,}" if trained.best else ""
+    return f"{text}, which SAC did not reach in {trained.step:,} steps{best}"

@@ -1,7 +1,7 @@
 """A replay: what several environments that step together have seen, one packed row per step.
 
-A row is `obs, action in [-1, 1], reward, next_obs, terminated, truncated`, all float32. Row `t * lanes + i` is step t of lane i,
-so the steps of a lane lie `lanes` rows apart and its episodes can be read back whole.
+A row is `obs, action in [-1, 1], reward, next_obs, terminated, truncated`, all float32. Row `t * num_envs + i` is step
+t of environment i. So the steps of one environment lie `num_envs` rows apart, and its episodes can be read back whole.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ def width(spec: Spec) -> int:
 
 
 def pack(spec: Spec, obs, action, reward, next_obs, terminated, truncated) -> np.ndarray:
-    """One step of every lane as rows."""
+    """One step of every environment as rows."""
     columns = (obs, action, np.reshape(reward, (-1, 1)), next_obs, np.stack([terminated, truncated], axis=-1))
     return np.concatenate([np.asarray(column, np.float32) for column in columns], axis=1).reshape(-1, width(spec))
 
 
-class Part(NamedTuple):
-    """One episode of a replay, and where in it."""
+class Segment(NamedTuple):
+    """One episode of a replay, and where it lies there."""
 
     start: int
-    """Step of its lane at which it starts."""
-    lane: int
+    """The step of its environment at which it starts."""
+    env: int
+    """The index of its environment."""
     over: bool
     """Whether it came to its end; the replay may stop before."""
     episode: Episode
 
 
-def parts(rows: np.ndarray, spec: Spec, lanes: int, scale: Callable[[np.ndarray], np.ndarray]) -> list[Part]:
+def segments(rows: np.ndarray, spec: Spec, num_envs: int, scale: Callable[[np.ndarray], np.ndarray]) -> list[Segment]:
     """The episodes in the order in which they started; `scale` gives actions the environment's units.
 
     One that the replay cuts counts as truncated there: its final observation is known.
     """
-    found = [part for i in range(lanes) for part in _of_lane(rows[i::lanes], i, spec, scale)]
-    return sorted(found, key=lambda part: (part.start, part.lane))
+    found = [segment for i in range(num_envs) for segment in _of_env(rows[i::num_envs], i, spec, scale)]
+    return sorted(found, key=lambda segment: (segment.start, segment.env))
 
 
-def _of_lane(rows: np.ndarray, lane: int, spec: Spec, scale: Callable[[np.ndarray], np.ndarray]) -> Iterator[Part]:
+def _of_env(rows: np.ndarray, env: int, spec: Spec, scale: Callable[[np.ndarray], np.ndarray]) -> Iterator[Segment]:
     o, a = spec.obs_dim, spec.action_dim
     ends = np.flatnonzero(rows[:, -2:].any(axis=1))
     if len(rows) and (not len(ends) or ends[-1] != len(rows) - 1):
@@ -61,7 +62,7 @@ def _of_lane(rows: np.ndarray, lane: int, spec: Spec, scale: Callable[[np.ndarra
         actions = scale(here[:, o : o + a])
         over = terminated or truncated
         episode = Episode(observations, actions, here[:, o + a], terminated, truncated or not over)
-        yield Part(start, lane, over, episode)
+        yield Segment(start, env, over, episode)
         start = end + 1
 
 

@@ -1,7 +1,8 @@
 """Environments that step together, each starting its next episode by itself.
 
-The seed of an episode is a function of (seeds, lane, number of the episode), so where a lane stands can be written down as its
-episode's number and the actions since its start: `resume` plays them again and is back in the same state, bit for bit.
+The seed of an episode is a function of (seeds, index of the environment, number of the episode). So the state of an
+environment can be written down as its episode's number and the actions since its start: `resume` plays them again and
+is back in the same state, bit for bit.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odice.collection.replay import pack
-from odice.envs.make import Task, adapt, make, resolve
+from odice.envs.make import Task
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import Environment
+from odice.evaluation.evaluate import Environment, maker
 from odice.evaluation.rollout import ENDLESS
 from odice.types import Spec
 
@@ -26,31 +27,31 @@ class ReplayWarning(UserWarning):
     """An environment does not repeat itself for the same seed and actions."""
 
 
-class Lanes:
-    """`count` environments of one task with a box of actions."""
+class VectorEnv:
+    """`num_envs` environments of one task with a box of actions."""
 
     def __init__(
         self,
         env: Environment,
-        count: int,
+        num_envs: int,
         seed: tuple[int, ...],
         *,
         max_steps: int | None = None,
         allow_import: bool = False,
     ):
-        self.task, self._envs = _open(env, count, max_steps, allow_import)
-        self.seed, self.count = seed, count
+        self.task, self._envs = _open(env, num_envs, max_steps, allow_import)
+        self.seed, self.num_envs = seed, num_envs
         space: Any = self._envs[0].action_space
         self.spec = Spec(self._envs[0].observation_space.shape[0], space.shape[0])  # pyright: ignore
         self.low, self.high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
         self._dtype = space.dtype
-        self._number = np.zeros(count, np.int64)
-        self._length = np.zeros(count, np.int64)
-        self.obs = np.stack([self._begin(i) for i in range(count)])
+        self._number = np.zeros(num_envs, np.int64)
+        self._length = np.zeros(num_envs, np.int64)
+        self.obs = np.stack([self._reset(i) for i in range(num_envs)])
 
     @property
     def state(self) -> dict[str, list[int]]:
-        """Where the lanes stand: each one's episode, and how many steps it has made."""
+        """Where each environment stands: the number of its episode, and how many steps of it are made."""
         return {"number": self._number.tolist(), "length": self._length.tolist()}
 
     def scale(self, action: np.ndarray) -> np.ndarray:
@@ -62,10 +63,10 @@ class Lanes:
         return np.clip((action - (self.high + self.low) / 2) / ((self.high - self.low) / 2), -1.0, 1.0)
 
     def step(self, action: np.ndarray) -> np.ndarray:
-        """Step every lane with an action in [-1, 1]; gives the rows of the replay."""
+        """Step every environment with an action in [-1, 1]; gives the rows of the replay."""
         before, after = self.obs, np.empty_like(self.obs)
-        rewards, flags = np.zeros(self.count, np.float32), np.zeros((2, self.count), bool)
-        for i in range(self.count):
+        rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((2, self.num_envs), bool)
+        for i in range(self.num_envs):
             after[i], rewards[i], *flags[:, i] = self._step(i, action[i])
         rows = pack(self.spec, before, action, rewards, after, *flags)
         if not np.isfinite(rows).all():
@@ -75,19 +76,19 @@ class Lanes:
         for i in np.flatnonzero(flags.any(axis=0)).tolist():
             self._number[i] += 1
             self._length[i] = 0
-            self.obs[i] = self._begin(i)
+            self.obs[i] = self._reset(i)
         if self._length.max() >= ENDLESS:
             raise OdiceError(f"{self.task.name} did not end within {ENDLESS} steps; cut its episodes with --max-steps.")
         return rows
 
     def resume(self, state: dict[str, list[int]], rows: np.ndarray) -> bool:
-        """Back to where the lanes stood after `rows`. False if an environment went another way: its episode starts over."""
+        """Back to where the environments stood after `rows`. False if one went another way: its episode starts over."""
         o, a = self.spec.obs_dim, self.spec.action_dim
         self._number[:], self._length[:] = state["number"], state["length"]
         same = True
         for i, length in enumerate(state["length"]):
-            self.obs[i] = obs = self._begin(i)
-            past = rows[i :: self.count][len(rows[i :: self.count]) - length :]
+            self.obs[i] = obs = self._reset(i)
+            past = rows[i :: self.num_envs][len(rows[i :: self.num_envs]) - length :]
             for row in past:
                 obs = self._step(i, row[o : o + a])[0].astype(np.float32)
                 if not np.array_equal(obs, row[o + a + 1 : 2 * o + a + 1]):
@@ -96,14 +97,14 @@ class Lanes:
                 self.obs[i] = obs
                 continue
             same = False
-            rows[i - self.count, -1] = 1.0  # where the replay stops, that episode was truncated
+            rows[i - self.num_envs, -1] = 1.0  # where the replay stops, that episode was truncated
             self._number[i] += 1
             self._length[i] = 0
-            self.obs[i] = self._begin(i)
+            self.obs[i] = self._reset(i)
         if not same:
             warnings.warn(
-                f"{self.task.name} does not repeat itself for the same seed and actions, so the continued training is not "
-                "the uninterrupted one; it goes on with new episodes.",
+                f"{self.task.name} does not repeat itself for the same seed and actions, so the continued training is "
+                "not the uninterrupted one; it goes on with new episodes.",
                 ReplayWarning,
                 stacklevel=2,
             )
@@ -113,16 +114,16 @@ class Lanes:
         for env in self._envs:
             env.close()
 
-    def _begin(self, lane: int) -> np.ndarray:
-        seed = np.random.SeedSequence([*self.seed, lane, int(self._number[lane])]).generate_state(1)[0]
+    def _reset(self, i: int) -> np.ndarray:
+        seed = np.random.SeedSequence([*self.seed, i, int(self._number[i])]).generate_state(1)[0]
         try:
-            return np.asarray(self._envs[lane].reset(seed=int(seed))[0], np.float32)
+            return np.asarray(self._envs[i].reset(seed=int(seed))[0], np.float32)
         except Exception as error:
             raise OdiceError(f"{self.task.name} failed in reset: {type(error).__name__}: {error}") from error
 
-    def _step(self, lane: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
+    def _step(self, i: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         try:
-            obs, reward, terminated, truncated, _ = self._envs[lane].step(self.scale(action).astype(self._dtype))
+            obs, reward, terminated, truncated, _ = self._envs[i].step(self.scale(action).astype(self._dtype))
         except Exception as error:
             raise OdiceError(f"{self.task.name} failed in a step: {type(error).__name__}: {error}") from error
         return np.asarray(obs), float(reward), bool(terminated), bool(truncated)
@@ -132,12 +133,8 @@ def _open(env: Environment, count: int, max_steps: int | None, allow_import: boo
     """The environments, or a sentence that says why data cannot be collected in them."""
     from gymnasium import spaces
 
-    if isinstance(env, str):
-        task = resolve(env)
-        envs = [make(env, max_steps=max_steps, allow_import=allow_import) for _ in range(count)]
-    else:
-        task = Task(name := getattr(env, "__name__", type(env).__name__), name)
-        envs = [adapt(env(), task, max_steps) for _ in range(count)]
+    task, make_env = maker(env, max_steps, allow_import)
+    envs = [make_env() for _ in range(count)]
     space = envs[0].action_space
     if not isinstance(space, spaces.Box):
         raise OdiceError(f"{task.name} has actions {space}; collecting needs a box of numbers (Box).")

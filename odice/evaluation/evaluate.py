@@ -1,9 +1,9 @@
 """Episodes in a simulator: what a policy really earns.
 
 Many environments are stepped together, so that one batched call of the policy serves them all. The result of an episode
-depends on its seed alone, not on how many others run beside it: matrix products round differently for other batch sizes,
-and a contact-rich simulator turns the last bit into another episode. So the policy always sees a batch of `LANES` rows, and
-episode i always sits in row i modulo `LANES`.
+depends on its seed alone, not on how many others run beside it. But matrix products round differently for other batch
+sizes, and a contact-rich simulator turns the last bit into another episode. So the policy always sees a batch of
+`BATCH_ENVS` rows, and episode i always sits in row i modulo `BATCH_ENVS`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +19,28 @@ import numpy as np
 from odice.d4rl import normalized_score
 from odice.envs.make import Task, adapt, make, resolve
 from odice.errors import OdiceError
-from odice.evaluation.rollout import ENDLESS, LANES, Act, Clock, Pool, Rollout, play
+from odice.evaluation.rollout import BATCH_ENVS, ENDLESS, Act, Clock, Pool, Rollout, play
 
 if TYPE_CHECKING:
     import gymnasium
 
 Environment = str | Callable[[], "gymnasium.Env"]
 """A name (`envs.make`), or a function that makes an environment."""
+
+
+def name_of(given: Any) -> str:
+    """What messages call an environment or a policy: its name or path, else the name of the function or the class."""
+    return str(given) if isinstance(given, str | Path) else getattr(given, "__name__", type(given).__name__)
+
+
+def maker(
+    env: Environment, max_steps: int | None = None, allow_import: bool = False
+) -> tuple[Task, Callable[[], gymnasium.Env]]:
+    """The task of an environment, and a function that makes one more of it."""
+    if isinstance(env, str):
+        return resolve(env), lambda: make(env, max_steps=max_steps, allow_import=allow_import)
+    task = Task(name_of(env), name_of(env))
+    return task, lambda: adapt(env(), task, max_steps)
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,12 @@ class Evaluation:
 
     @property
     def scores(self) -> np.ndarray | None:
-        """Normalised returns, where a reference is known."""
+        """Normalized returns, where a reference is known."""
         return normalized_score(self.returns, self.reference)
 
     @property
     def score(self) -> float | None:
-        """Mean normalised return."""
+        """Mean normalized return."""
         return None if self.scores is None else float(self.scores.mean())
 
     @property
@@ -105,7 +121,7 @@ def evaluate(
     noise: float = 0.0,
     start_noise: float = 0.0,
     reference: tuple[float, float] | None = None,
-    envs: int = LANES,
+    envs: int = BATCH_ENVS,
     max_steps: int | None = None,
     max_seconds: float = 600.0,
     allow_import: bool = False,
@@ -125,7 +141,7 @@ def evaluate(
 
 
 def episode_seeds(seed: int, episodes: int) -> np.ndarray:
-    """A seed for each episode. Neighbouring `seed`s share none, and the first ones do not depend on how many follow."""
+    """A seed for each episode. Neighboring `seed`s share none, and the first ones do not depend on how many follow."""
     return np.array([np.random.SeedSequence([seed, i]).generate_state(1)[0] for i in range(episodes)], np.int64)
 
 
@@ -140,25 +156,21 @@ class Evaluator:
         env: Environment,
         *,
         reference: tuple[float, float] | None = None,
-        envs: int = LANES,
+        envs: int = BATCH_ENVS,
         max_steps: int | None = None,
         allow_import: bool = False,
     ):
-        if not 1 <= envs <= LANES:
-            raise OdiceError(f"envs must lie between 1 and {LANES}, got {envs}.")
+        if not 1 <= envs <= BATCH_ENVS:
+            raise OdiceError(f"envs must lie between 1 and {BATCH_ENVS}, got {envs}.")
         if max_steps is not None and max_steps < 1:
             raise OdiceError(f"max_steps must be at least 1, got {max_steps}.")
-        if isinstance(env, str):
-            self.task = resolve(env)
-            self._make = lambda: make(env, max_steps=max_steps, allow_import=allow_import)
-        else:
-            self.task = Task(name := getattr(env, "__name__", type(env).__name__), name)
-            self._make = lambda: adapt(env(), self.task, max_steps)
+        self.task, self._make = maker(env, max_steps, allow_import)
         self.env_id = self.task.name
         self.reference = reference or self.task.reference
         self._parallel = envs
         self._envs: list[gymnasium.Env] = [self._make()]
-        own = getattr(self._envs[0].spec, "max_episode_steps", None)
+        spec = self._envs[0].spec
+        own = spec.max_episode_steps if spec else None
         self._endless = max(ENDLESS, max_steps or own or 0)
         self._pool = Pool(self._envs[0])
 
@@ -177,7 +189,8 @@ class Evaluator:
         here, there = (self.obs_dim, int(width), choices is not None), (obs_dim, action_dim, discrete)
         if here != there:
             raise OdiceError(
-                f"{self.env_id} has {_in_words(*here)}, but the policy or data has {_in_words(*there)}; choose another --env."
+                f"{self.env_id} has {_in_words(*here)}, but the policy or data has {_in_words(*there)}; "
+                "choose another --env."
             )
 
     def __call__(
@@ -201,8 +214,8 @@ class Evaluator:
         began, clock = time.perf_counter(), Clock(self.env_id, max_seconds)
         # Products of this size are slower on two BLAS threads than on one, and a hundred times so on a busy machine.
         with threadpool_limits(1, "blas"), clock.alarm():
-            for first in range(0, episodes, LANES):
-                play(act, rollouts[first : first + LANES], self._envs, clock, self._pool)
+            for first in range(0, episodes, BATCH_ENVS):
+                play(act, rollouts[first : first + BATCH_ENVS], self._envs, clock, self._pool)
         return Evaluation(
             env_id=self.env_id,
             returns=np.array([rollout.total for rollout in rollouts]),

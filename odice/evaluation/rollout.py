@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Act = Callable[[np.ndarray], Any]
 """From a batch of raw observations (float32) to a batch of the environment's actions. A `Policy` is one."""
 
-LANES = 16
+BATCH_ENVS = 16
+"""Rows of every batch that the policy sees, however many environments run."""
 ENDLESS = 100_000
 """Steps after which an episode in an environment without a time limit is taken for endless."""
 
@@ -69,43 +70,43 @@ class Rollout:
 
 
 def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Clock, pool: Pool) -> None:
-    """Run at most `LANES` episodes to their end, as many at a time as there are environments."""
-    batch = lanes(envs[0])
+    """Run at most `BATCH_ENVS` episodes to their end, as many at a time as there are environments."""
+    batch = empty_batch(envs[0])
     convert = converter(envs[0].action_space, episodes[0].name)
     waiting, free = list(enumerate(episodes)), list(envs)
     running: list[tuple[int, Rollout]] = []
     while waiting or running:
         while waiting and free:
-            lane, episode = waiting.pop(0)
+            row, episode = waiting.pop(0)
             episode.start(free.pop())
-            running.append((lane, episode))
-        for lane, episode in running:
-            batch[lane] = episode.obs
-        actions = convert(act(batch), [lane for lane, _ in running])
+            running.append((row, episode))
+        for row, episode in running:
+            batch[row] = episode.obs
+        actions = convert(act(batch), [row for row, _ in running])
         pool.each(Rollout.step, [(episode, action) for (_, episode), action in zip(running, actions, strict=True)])
         free += [episode.env for _, episode in running if episode.over]
         running = [item for item in running if not item[1].over]
         clock.check()
 
 
-def lanes(env: gymnasium.Env) -> np.ndarray:
+def empty_batch(env: gymnasium.Env) -> np.ndarray:
     """A batch of observations, of the one size that the policy sees."""
-    return np.zeros((LANES, *(env.observation_space.shape or ())), np.float32)
+    return np.zeros((BATCH_ENVS, *(env.observation_space.shape or ())), np.float32)
 
 
 def converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], list[Any]]:
-    """From what the policy gave for all lanes to what `step` takes for the running ones; refuses what it cannot take."""
+    """From the policy's actions for all rows to what `step` takes for some; refuses what it cannot take."""
     from gymnasium import spaces
 
     discrete = isinstance(space, spaces.Discrete)
-    first = int(getattr(space, "start", 0))
-    shape = (LANES,) if discrete else (LANES, *(space.shape or ()))
+    first = int(space.start) if isinstance(space, spaces.Discrete) else 0
+    shape = (BATCH_ENVS,) if discrete else (BATCH_ENVS, *(space.shape or ()))
 
-    def convert(given: Any, lanes: list[int]) -> list[Any]:
+    def convert(given: Any, rows: list[int]) -> list[Any]:
         actions = np.asarray(given)
         if actions.shape != shape:
             raise OdiceError(f"{name} takes a batch of actions of shape {shape}, the policy gave {actions.shape}.")
-        actions = actions[lanes]
+        actions = actions[rows]
         if discrete:
             return [int(action) + first for action in actions]
         if not np.isfinite(actions).all():
@@ -130,8 +131,8 @@ class Pool:
     def each(self, function: Callable[..., None], calls: list[tuple[Any, ...]]) -> None:
         """Every call once; the errors of all are raised after all are done."""
 
-        def some(part: list[tuple[Any, ...]]) -> None:
-            for arguments in part:
+        def some(chunk: list[tuple[Any, ...]]) -> None:
+            for arguments in chunk:
                 function(*arguments)
 
         if self._threads is None or len(calls) < 2 * self._workers:
@@ -160,11 +161,13 @@ class Clock:
 
     def _error(self) -> OdiceError:
         return OdiceError(
-            f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with --max-steps."
+            f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with "
+            "--max-steps."
         )
 
     @contextmanager
     def alarm(self) -> Iterator[None]:
+        """Interrupt what does not return: in the main thread, where the system has alarms and nobody else uses them."""
         main = threading.current_thread() is threading.main_thread()
         free = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
         if not free or self.seconds > 1e8:

@@ -1,4 +1,4 @@
-"""A short film of a policy: one episode, at the speed it happens."""
+"""A short video of a policy: one episode, at the speed it happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import episode_seeds
-from odice.evaluation.rollout import Act, Rollout, converter, lanes
+from odice.evaluation.rollout import Act, Rollout, converter, empty_batch
 from odice.files import complete_file
 
 FRAMES_PER_SECOND = 30
@@ -33,7 +33,7 @@ def record(
     max_frames: int = 300,
     allow_import: bool = False,
 ) -> int:
-    """Film the first episode that `evaluate` plays with this seed, up to `max_frames`; gives the number of frames."""
+    """Record the first episode of `evaluate` with this seed, up to `max_frames`; gives the number of frames."""
     path = Path(path)
     writer = writer_for(path)
     _choose_backend()
@@ -44,7 +44,7 @@ def record(
         rollout = Rollout(env_id, int(episode_seeds(seed, 1)[0]), noise, start_noise)
         rollout.start(env)
         _follow(env)
-        batch, convert = lanes(env), converter(env.action_space, env_id)
+        batch, convert = empty_batch(env), converter(env.action_space, env_id)
         frames = [_frame(env, env_id)]
         while not rollout.over and len(frames) < max_frames:
             batch[0] = rollout.obs
@@ -65,7 +65,7 @@ def _choose_backend() -> None:
 
 
 def _follow(env: Any) -> None:
-    """Look through the model's own camera that moves with the robot; newer Gymnasium versions let it walk out of the picture."""
+    """Look through the model's own camera, which moves with the robot; Gymnasium's newer default does not."""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is None:
         return

@@ -1,0 +1,5 @@
+"""All that a deployment imports: a policy, its files, its model card, its export to ONNX. With numpy alone."""
+
+from odice.policy.policy import Policy, open_policy
+
+__all__ = ["Policy", "open_policy"]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def model_card(policy: Policy) -> str:
     """What it is, what it was learned from, what it scored, and how to use it."""
-    about = policy.about
+    about, layout = policy.about, policy.layout
     output = {
         "clip": "mean, clipped to the action box",
         "tanh": "tanh of the mean",
@@ -21,9 +21,9 @@ def model_card(policy: Policy) -> str:
     facts = {
         "algorithm": about.get("algorithm") or "unknown",
         "environment": policy.env_id or "none (trained without one)",
-        "observation": f"vector of {policy.obs_dim}, {'normalised inside' if policy.obs_mean is not None else 'raw'}",
+        "observation": f"vector of {policy.obs_dim}, {'normalized inside' if policy.obs_mean is not None else 'raw'}",
         "action": actions,
-        "network": f"{' - '.join(map(str, policy.layout.sizes))}, {policy.layout.activation}; {output[policy.layout.output]}",
+        "network": f"{' - '.join(map(str, layout.sizes))}, {layout.activation}; {output[layout.output]}",
         "gradient updates": about.get("step"),
         **{f"data {key}": value for key, value in (about.get("data") or {}).items()},
     }
@@ -47,7 +47,8 @@ def model_card(policy: Policy) -> str:
         f"action = policy(observation)  # a raw vector of {policy.obs_dim}, or a batch of them; numpy in and out",
         "```",
         "",
-        "It has only seen the states of its data: check it where it will act, first in simulation or under supervision.",
+        "It has only seen the states of its data: check it where it will act, first in simulation or under "
+        "supervision.",
         "",
         "## Settings",
         "",

@@ -1,6 +1,6 @@
-"""The policy's two files, read as if a stranger had written them.
+"""The policy's two files: written completely or not at all, and read as if a stranger had written them.
 
-`policy.json` says what the network looks like; from that alone follow the names, shapes and bytes that
+`policy.json` says what the network looks like. From that alone follow the names, shapes and bytes that
 `policy.safetensors` must have. Every size is compared before anything is allocated, no file name comes from a file,
 links and special files are not opened, and nothing that is read is ever executed or imported.
 """
@@ -14,11 +14,17 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from odice import __version__
 from odice.errors import OdiceError
+from odice.files import complete_folder
+from odice.policy import card
+
+if TYPE_CHECKING:
+    from odice.policy.policy import Policy
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
 FORMAT, VERSION = "odice-policy", 1
@@ -29,6 +35,18 @@ MAX_JSON = 4 << 20  # bytes
 MAX_LAYERS = 64
 MAX_WIDTH = 1 << 20
 MAX_PARAMETERS = 1 << 26  # 256 MB; the largest policy of the presets has 1.1 million
+
+
+# a vector of the policy -> where it stands in the description
+VECTORS = {
+    "obs_mean": ("observation", "mean"),
+    "obs_scale": ("observation", "scale"),
+    "action_low": ("action", "low"),
+    "action_high": ("action", "high"),
+}
+# what is known about a policy -> what stands there if it is not known
+NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
+NOTHING |= {key: {} for key in ("scores", "data", "preprocess", "config")}
 
 
 class Layout(NamedTuple):
@@ -49,6 +67,52 @@ class Layout(NamedTuple):
             if self.layer_norm and i < len(pairs) - 1:
                 shapes |= {f"layers.{i}.scale": (fan_out,), f"layers.{i}.shift": (fan_out,)}
         return shapes
+
+
+def write(path: Path, policy: Policy) -> None:
+    """Write the folder `path`, replacing a policy that is already there. A reader never meets half a policy."""
+    from safetensors.numpy import save
+
+    tensors = {name: np.ascontiguousarray(policy.tensors[name], np.float32) for name in policy.layout.shapes}
+    try:
+        if path.exists() and not (path / DESCRIPTION).exists() and (not path.is_dir() or any(path.iterdir())):
+            raise OdiceError(f"{path} exists and is not a policy; choose another folder.")
+        with complete_folder(path) as folder:
+            weights = save(tensors)
+            (folder / WEIGHTS).write_bytes(weights)
+            text = json.dumps(_description(policy, _digest(weights)), indent=1, allow_nan=False)
+            (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
+            (folder / CARD).write_text(card.model_card(policy), "utf-8")
+    except OSError as error:
+        raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def _description(policy: Policy, sha256: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "odice": __version__,
+        "weights_sha256": sha256,
+        "network": {**policy.layout._asdict(), "sizes": list(policy.layout.sizes)},
+        "observation": {},
+        "action": {"discrete": policy.discrete},
+    }
+    for name, (group, key) in VECTORS.items():
+        vector = getattr(policy, name)
+        found[group][key] = None if vector is None else vector.tolist()
+    return found | {key: policy.about.get(key, nothing) for key, nothing in NOTHING.items()}
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The fields of a `Policy`. A file that is damaged, or made to do harm, is refused with one `OdiceError`."""
+    if not folder.is_dir():
+        raise OdiceError(f"{folder} is not a folder; a policy is a folder with {WEIGHTS} and {DESCRIPTION}.")
+    found, path = read_description(folder), folder / DESCRIPTION
+    layout = read_layout(found, path)
+    sizes = {"observation": layout.sizes[0], "action": layout.sizes[-1]}
+    vectors = {name: read_vector(found, group, key, sizes[group], path) for name, (group, key) in VECTORS.items()}
+    tensors = read_tensors(folder, layout, found.get("weights_sha256"))
+    return {"layout": layout, "tensors": tensors, **vectors, "about": {key: found.get(key) for key in NOTHING}}
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -147,12 +211,12 @@ def read_tensors(folder: Path, layout: Layout, sha256: Any) -> dict[str, np.ndar
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             _refuse(path, f"tensor {name!r} holds numbers that are not finite")
-    if digest(raw) != sha256:
+    if _digest(raw) != sha256:
         _refuse(path, f"its SHA-256 is not the one in {DESCRIPTION}: a file was damaged or belongs to another policy")
     return tensors
 
 
-def digest(weights: bytes) -> str:
+def _digest(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 

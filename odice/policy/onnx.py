@@ -1,7 +1,7 @@
 """ONNX: the whole policy as one graph, from raw observations to the environment's actions.
 
-Normaliser, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing that
-it could forget. The graph is compared with the policy on 10,000 observations before the file appears.
+Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing
+that it could forget. The graph is compared with the policy on 10,000 observations before the file appears.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def export_onnx(policy: Policy, path: str | Path) -> Parity:
     found = parity(policy, model)
     if not found.difference <= found.allowed:
         raise OdiceError(
-            f"The ONNX graph differs from the policy by up to {found.difference:.2g} on {CHECKED} observations (allowed: "
-            f"{found.allowed:.2g}), so {path} was not written."
+            f"The ONNX graph differs from the policy by up to {found.difference:.2g} on {CHECKED} observations "
+            f"(allowed: {found.allowed:.2g}), so {path} was not written."
         )
     try:
         with complete_file(path) as temporary:
@@ -55,7 +55,7 @@ def export_onnx(policy: Policy, path: str | Path) -> Parity:
 
 
 def onnx_model(policy: Policy) -> bytes:
-    """The policy as a serialised ONNX model, unchecked."""
+    """The policy as a serialized ONNX model, unchecked."""
     onnx = _optional("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
     nodes, constants = _graph(policy, onnx)
@@ -149,7 +149,7 @@ def _largest(array: np.ndarray) -> float:
 
 
 def _observations(policy: Policy) -> np.ndarray:
-    """Standard normal numbers, half of them three times as wide, around the normaliser's mean where there is one."""
+    """Standard normal numbers, half of them three times as wide, around the normalizer's mean where there is one."""
     obs = np.random.default_rng(0).standard_normal((CHECKED, policy.obs_dim), dtype=np.float32)
     obs[CHECKED // 2 :] *= 3
     if policy.obs_mean is not None and policy.obs_scale is not None:

@@ -2,30 +2,27 @@
 
 A policy is a folder: `policy.safetensors` (weights), `policy.json` (everything else) and `README.md` (a model card).
 It acts with numpy alone. Raw observations go in and actions of the environment come out, because what was done to the
-data (normalised observations, mapped actions) is part of the policy:
+data (normalized observations, mapped actions) is part of the policy:
 
     policy = odice.Policy.load("runs/hopper/policy/last")
     action = policy(observation)          # one observation, or a batch
 
-Nothing in these files is executed, and a file that is not exactly what it should be is refused (`policy_file`).
+Nothing in these files is executed, and a file that is not exactly what it should be is refused (`policy.file`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from odice import __version__
 from odice.errors import OdiceError
-from odice.files import complete_folder
 from odice.policy import file as policy_file
-from odice.policy.file import CARD, DESCRIPTION, FORMAT, VERSION, WEIGHTS, Layout
+from odice.policy.file import DESCRIPTION, VECTORS, Layout
 
 LAYER_NORM_EPS = np.float32(1e-5)  # as core.networks, which would import jax
 
@@ -34,12 +31,20 @@ _ACTIVATE = {
     "tanh": np.tanh,
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, np.float32(0)))),
 }
-_IN_PREPROCESS = ("obs_mean", "obs_scale", "action_low", "action_high")
+
+
+class Preprocessed(Protocol):
+    """What was done to the data, as `data.preprocess.Fitted` says it."""
+
+    @property
+    def absorbing(self) -> bool: ...
+
+    def to_dict(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A deterministic policy: observation normaliser, network, action map, and where it all came from."""
+    """A deterministic policy: observation normalizer, network, action map, and where it all came from."""
 
     layout: Layout
     tensors: Mapping[str, np.ndarray]
@@ -50,7 +55,13 @@ class Policy:
     about: Mapping[str, Any] = field(default_factory=dict)
     """Provenance: algorithm, config, data, preprocess, env_id, reference, scores, step."""
 
-    # --- acting --------------------------------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        """For example `Policy(odice, 11 -> 3, step 20,000)`."""
+        algorithm, step = self.about.get("algorithm"), self.about.get("step")
+        words = [str(algorithm)] if algorithm else []
+        words.append(f"{self.obs_dim} -> {self.action_dim}{' choices' if self.discrete else ''}")
+        words += [f"step {step:,}"] if isinstance(step, int) else []  # a file may hold anything there
+        return f"Policy({', '.join(words)})"
 
     def __call__(self, obs: Any) -> np.ndarray:
         """The action for one observation `(obs,)` or for a batch `(..., obs)`, as the environment wants it."""
@@ -86,8 +97,6 @@ class Policy:
             x = activate(x)
         return x
 
-    # --- what it is ----------------------------------------------------------------------------------------------------
-
     @property
     def obs_dim(self) -> int:
         return self.layout.sizes[0]
@@ -112,13 +121,11 @@ class Policy:
         pair = self.about.get("reference")
         return (float(pair[0]), float(pair[1])) if pair else None
 
-    # --- making, saving, loading -----------------------------------------------------------------------------------------
-
     @classmethod
     def from_network(
         cls,
-        deterministic: Any,
-        preprocess: Any = None,
+        deterministic: tuple[Any, str],
+        preprocess: Preprocessed | None = None,
         *,
         algorithm: str | None = None,
         config: Any = None,
@@ -128,34 +135,15 @@ class Policy:
         scores: Mapping[str, Any] | None = None,
         step: int | None = None,
     ) -> Policy:
-        """From a trained `state.policy.deterministic()` and the `data.preprocess.Fitted` its data went through.
+        """From a trained `core.networks.Deterministic` and the `data.preprocess.Fitted` its data went through.
 
         `config` is the algorithm's (a dataclass or a dict), `data` says what was learned from (at least `fingerprint`).
         """
         network, output = deterministic
-        weights = [np.asarray(w, np.float32) for w in network.weights]
-        if getattr(preprocess, "absorbing", False):  # the indicator of the absorbing state is 0 wherever a policy acts
-            weights[0] = weights[0][:-1]
-        layout = Layout(
-            sizes=(weights[0].shape[0], *(w.shape[1] for w in weights)),
-            layer_norm=bool(network.scales),
-            activation=getattr(network.activation, "__name__", "unknown"),
-            output=output,
-        )
-        if layout.activation not in policy_file.ACTIVATIONS:
-            raise OdiceError(
-                f"A policy file cannot hold the activation {layout.activation!r}; use one of {', '.join(policy_file.ACTIVATIONS)}."
-            )
-        tensors: dict[str, np.ndarray] = {}
-        for key, arrays in (
-            ("weight", weights),
-            ("bias", network.biases),
-            ("scale", network.scales),
-            ("shift", network.shifts),
-        ):
-            tensors |= {f"layers.{i}.{key}": np.asarray(array, np.float32) for i, array in enumerate(arrays)}
+        layout, tensors = _layers(network, output, absorbing=preprocess is not None and preprocess.absorbing)
         fitted = {} if preprocess is None else dict(preprocess.to_dict())
-        vectors = {key: _vector(fitted.pop(key, None)) for key in _IN_PREPROCESS}
+        given = {name: fitted.pop(name, None) for name in VECTORS}
+        vectors = {name: None if values is None else np.asarray(values, np.float32) for name, values in given.items()}
         about = {
             "algorithm": algorithm,
             "config": _as_dict(config),
@@ -174,68 +162,26 @@ class Policy:
 
     def in_double(self) -> Policy:
         """The same policy in double precision: the yardstick for what single precision loses."""
-        arrays = {key: getattr(self, key) for key in _IN_PREPROCESS}
-        wide = {key: None if array is None else array.astype(np.float64) for key, array in arrays.items()}
+        arrays = {name: getattr(self, name) for name in VECTORS}
+        wide = {name: None if array is None else array.astype(np.float64) for name, array in arrays.items()}
         tensors = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}
         return dataclasses.replace(self, tensors=tensors, **wide)
 
     def save(self, path: str | Path) -> Path:
         """Write the folder `path`, replacing a policy that is already there. A reader never meets half a policy."""
-        from safetensors.numpy import save
-
-        from odice.policy.card import model_card
-
-        path = Path(path)
         self._check()
-        tensors = {name: np.ascontiguousarray(self.tensors[name], np.float32) for name in self.layout.shapes}
-        try:
-            if path.exists() and not (path / DESCRIPTION).exists() and (not path.is_dir() or any(path.iterdir())):
-                raise OdiceError(f"{path} exists and is not a policy; choose another folder.")
-            with complete_folder(path) as folder:
-                weights = save(tensors)
-                (folder / WEIGHTS).write_bytes(weights)
-                text = json.dumps(self._description(policy_file.digest(weights)), indent=1, allow_nan=False)
-                (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
-                (folder / CARD).write_text(model_card(self), "utf-8")
-        except OSError as error:
-            raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
-        return path
+        policy_file.write(Path(path), self)
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Read a policy's folder. A file that is damaged, or made to do harm, is refused with one `OdiceError`."""
-        folder = Path(path)
-        if not folder.is_dir():
-            raise OdiceError(f"{folder} is not a folder; a policy is a folder with {WEIGHTS} and {DESCRIPTION}.")
-        found = policy_file.read_description(folder)
-        where = folder / DESCRIPTION
-        layout = policy_file.read_layout(found, where)
-        vectors = {
-            "obs_mean": policy_file.read_vector(found, "observation", "mean", layout.sizes[0], where),
-            "obs_scale": policy_file.read_vector(found, "observation", "scale", layout.sizes[0], where),
-            "action_low": policy_file.read_vector(found, "action", "low", layout.sizes[-1], where),
-            "action_high": policy_file.read_vector(found, "action", "high", layout.sizes[-1], where),
-        }
-        tensors = policy_file.read_tensors(folder, layout, found.get("weights_sha256"))
-        about = {key: found.get(key) for key in _NOTHING}
-        policy = cls(layout, tensors, **vectors, about=about)
+        policy = cls(**policy_file.read(Path(path)))
         try:
             policy._check()
         except OdiceError as error:
-            raise OdiceError(f"{where} was refused: {error}") from None
+            raise OdiceError(f"{Path(path) / DESCRIPTION} was refused: {error}") from None
         return policy
-
-    def _description(self, digest: str) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "odice": __version__,
-            "weights_sha256": digest,
-            "network": {**self.layout._asdict(), "sizes": list(self.layout.sizes)},
-            "observation": {"mean": _numbers(self.obs_mean), "scale": _numbers(self.obs_scale)},
-            "action": {"discrete": self.discrete, "low": _numbers(self.action_low), "high": _numbers(self.action_high)},
-            **{key: self.about.get(key, nothing) for key, nothing in _NOTHING.items()},
-        }
 
     def _check(self) -> None:
         """What must hold between the parts, whoever made them."""
@@ -243,13 +189,11 @@ class Policy:
             tensor = self.tensors.get(name)
             if tensor is None or tensor.shape != shape or not np.isfinite(tensor).all():
                 raise OdiceError(f"The policy's tensor {name!r} is missing, misshapen or not finite.")
-        if (self.obs_mean is None) != (self.obs_scale is None) or (self.action_low is None) != (
-            self.action_high is None
-        ):
-            raise OdiceError("A normaliser needs a mean and a scale, an action map a lower and an upper bound.")
-        if self.obs_scale is not None and not (self.obs_scale > 0).all():
-            raise OdiceError("The observation normaliser's scale must be positive.")
         low, high = self.action_low, self.action_high
+        if (self.obs_mean is None) != (self.obs_scale is None) or (low is None) != (high is None):
+            raise OdiceError("A normalizer needs a mean and a scale, an action map a lower and an upper bound.")
+        if self.obs_scale is not None and not (self.obs_scale > 0).all():
+            raise OdiceError("The observation normalizer's scale must be positive.")
         if low is not None and high is not None and (self.discrete or not (low < high).all()):
             raise OdiceError("Action bounds need low < high, and continuous actions.")
         pair = self.about.get("reference")
@@ -282,21 +226,28 @@ def open_policy(path: str | Path, which: Literal["last", "best"] = "last") -> Po
     raise OdiceError(f"{path} is neither a run directory nor a policy's folder (no policy/, no {DESCRIPTION}).")
 
 
-_NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
-_NOTHING |= {key: {} for key in ("scores", "data", "preprocess", "config")}
+def _layers(network: Any, output: str, *, absorbing: bool) -> tuple[Layout, dict[str, np.ndarray]]:
+    """The shape and the tensors of a trained MLP."""
+    weights = [np.asarray(w, np.float32) for w in network.weights]
+    if absorbing:  # the indicator of the absorbing state is 0 wherever a policy acts
+        weights[0] = weights[0][:-1]
+    activation = getattr(network.activation, "__name__", "unknown")
+    if activation not in policy_file.ACTIVATIONS:
+        known = ", ".join(policy_file.ACTIVATIONS)
+        raise OdiceError(f"A policy file cannot hold the activation {activation!r}; use one of {known}.")
+    sizes = (weights[0].shape[0], *(w.shape[1] for w in weights))
+    layers = {"weight": weights, "bias": network.biases, "scale": network.scales, "shift": network.shifts}
+    tensors = {
+        f"layers.{i}.{key}": np.asarray(array, np.float32)
+        for key, arrays in layers.items()
+        for i, array in enumerate(arrays)
+    }
+    return Layout(sizes, bool(network.scales), activation, output), tensors
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
     fields: Any = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # pyright: ignore
     return dict(fields or {})
-
-
-def _vector(values: Any) -> np.ndarray | None:
-    return None if values is None else np.asarray(values, np.float32)
-
-
-def _numbers(vector: np.ndarray | None) -> list[float] | None:
-    return None if vector is None else vector.tolist()
 
 
 def _plain(value: Any) -> Any:

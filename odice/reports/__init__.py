@@ -1,0 +1,1 @@
+"""Pages, figures and curves: what a run or a data set looks like to people."""

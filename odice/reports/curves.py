@@ -1,4 +1,4 @@
-"""Learning curves: what a policy earned while it learnt, beside what its data earned."""
+"""Learning curves: what a policy earned while it learned, beside what its data earned."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ def learning_curve(
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.subplots()
         for row in evaluations:
-            dots = axes.scatter(
-                np.full(len(row["returns"]), row["step"]), row["returns"], s=9, color=LINE, alpha=0.25, linewidths=0
-            )
-        dots.set_label("one episode")
+            label = "one episode" if row is evaluations[-1] else None
+            at = np.full(len(row["returns"]), row["step"])
+            axes.scatter(at, row["returns"], s=9, color=LINE, alpha=0.25, linewidths=0, label=label)
         axes.plot(steps, [row["mean"] for row in evaluations], color=LINE, linewidth=2, label="mean of the policy")
         for name, level in levels.items():
             axes.axhline(level, color=FAINT, linewidth=1, linestyle=(0, (4, 2)), zorder=0)

@@ -55,7 +55,7 @@ def _cards(s: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield html.number(s["steps"]), "steps"
     yield html.number(s["returns"]["mean"]), "mean return"
     if s["score"] is not None:
-        yield f"{s['score']:.1f}", "normalised score"
+        yield f"{s['score']:.1f}", "normalized score"
     yield html.number(s["lengths"]["mean"]), "mean length"
     yield f"{s['terminated']:,} / {s['truncated']:,}", "terminated / truncated"
     yield html.number(s["obs_dim"]), "observation numbers"

@@ -1,14 +1,15 @@
-"""Figures in one house style. Every function takes plain arrays and gives a matplotlib figure; `save` writes it in one piece."""
+"""Figures in one house style. Every function takes plain arrays and gives a matplotlib figure; `save` writes it."""
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from odice.files import complete_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 INK, PAPER, FAINT = "#1f2430", "#ffffff", "#8a90a0"
 GROUND, GOAL = "#3b3f54", "#f2c14e"
 VALUE_MAP = "viridis"
-PATH_COLOUR = "#ff5a36"  # stands out on every colour of VALUE_MAP
+PATH_COLOR = "#ff5a36"  # stands out on every color of VALUE_MAP
 
 STYLE = {
     "font.family": "sans-serif",
@@ -50,10 +51,10 @@ def house_style():
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a figure under a temporary name and renames it, so that no reader meets half a picture."""
-    unfinished = path.with_name(f".{path.name}.partial")
-    figure.savefig(unfinished, format=path.suffix[1:], metadata={"Software": None} if path.suffix == ".png" else None)
-    os.replace(unfinished, path)
+    """Write a figure completely or not at all; the suffix says how."""
+    with complete_file(path) as temporary:
+        metadata = {"Software": None} if path.suffix == ".png" else None
+        figure.savefig(temporary, format=path.suffix[1:], metadata=metadata)
     return path
 
 
@@ -63,25 +64,25 @@ def rescale(value: np.ndarray) -> np.ndarray:
     return 100 * (value - low) / (high - low) if high > low else np.zeros_like(value)
 
 
-def _border(axes: Axes, mask: np.ndarray, colour: str) -> None:
+def _border(axes: Axes, mask: np.ndarray, color: str) -> None:
     """Dashed line around the cells of a mask `[x, y]`, along the cells' edges."""
     fine = 10  # a contour cuts corners by one fine pixel
     padded = np.kron(np.pad(mask, 1).T.astype(float), np.ones((fine, fine)))
     at = lambda n: (np.arange(n * fine) + 0.5) / fine - 1.5
     x, y = at(mask.shape[0] + 2), at(mask.shape[1] + 2)
-    axes.contour(x, y, padded, levels=[0.5], colors=colour, linewidths=1.1, linestyles=[(0, (3, 1.6))], zorder=3)
+    axes.contour(x, y, padded, levels=[0.5], colors=color, linewidths=1.1, linestyles=[(0, (3, 1.6))], zorder=3)
 
 
 def _walk(axes: Axes, path: np.ndarray) -> None:
     from matplotlib import patheffects
 
     outline = [patheffects.Stroke(linewidth=3.6, foreground=INK, alpha=0.85), patheffects.Normal()]
-    axes.plot(*path.T, color=PATH_COLOUR, linewidth=2, solid_joinstyle="round", path_effects=outline, zorder=4)
-    axes.plot(*path[-1], marker="X", markersize=7, color=PATH_COLOUR, markeredgecolor=INK, zorder=5)
+    axes.plot(*path.T, color=PATH_COLOR, linewidth=2, solid_joinstyle="round", path_effects=outline, zorder=4)
+    axes.plot(*path[-1], marker="X", markersize=7, color=PATH_COLOR, markeredgecolor=INK, zorder=5)
 
 
 def _goals(axes: Axes, goals: np.ndarray) -> None:
-    """Marks the goal cells of the top and the right border by a bar outside the map."""
+    """Mark the goal cells of the top and the right border by a bar outside the map."""
     edge = goals.shape[0] - 0.5
     for cell in np.flatnonzero(goals[:, -1]):
         axes.plot((cell - 0.5, cell + 0.5), (edge + 0.35,) * 2, color=GOAL, linewidth=4, clip_on=False, zorder=2)
@@ -100,10 +101,10 @@ def _legend(figure: Figure, columns: int) -> None:
     figure.legend(
         handles=[
             Line2D([], [], color=FAINT, linewidth=1.4, linestyle=(0, (3, 1.6)), label="border of the data (white)"),
-            Line2D([], [], color=PATH_COLOUR, linewidth=2.2, label="greedy walk on V"),
+            Line2D([], [], color=PATH_COLOR, linewidth=2.2, label="greedy walk on V"),
             Line2D([], [], color=GOAL, linewidth=4, label="goal"),
             marker(marker="o", color=PAPER, label="start"),
-            marker(marker="X", color=PATH_COLOUR, label="where the walk ends"),
+            marker(marker="X", color=PATH_COLOR, label="where the walk ends"),
         ],
         loc="outside lower center",
         ncols=columns,
@@ -144,8 +145,9 @@ def toy_figure(
             handlelength=1,
         )
         axes[0].set_ylabel("y")
+        images = []
         for panel, (title, value, path, results) in zip(axes[1:], panels, strict=True):
-            image = panel.imshow(rescale(value).T, cmap=VALUE_MAP, vmin=0, vmax=100, **limits)
+            images.append(panel.imshow(rescale(value).T, cmap=VALUE_MAP, vmin=0, vmax=100, **limits))
             panel.set_title(title)
             _goals(panel, rewards > 0)
             _walk(panel, path)
@@ -156,7 +158,7 @@ def toy_figure(
             panel.set(xticks=range(0, side + 1, 10), yticks=range(0, side + 1, 10))
             panel.set(xlim=(-0.5, side + 0.5), ylim=(-0.5, side + 0.5), aspect="equal")
         axes[0].set_xlabel(f"x\n{seen.sum()} of {seen.size} cells seen")
-        bar = figure.colorbar(image, ax=axes[1:], shrink=0.72, pad=0.01, aspect=24)
+        bar = figure.colorbar(images[-1], ax=axes[1:], shrink=0.72, pad=0.01, aspect=24)
         bar.set_label("V, rescaled to 0 … 100")
         bar.outline.set_visible(False)  # pyright: ignore
         _legend(figure, columns=5 if len(panels) > 1 else 3)

@@ -1,4 +1,4 @@
-"""Lemma 2, Theorems 3 and 4: the feature dot product Psi = grad V(s).grad V(s'), and how noise in s' can flip a preference.
+"""Lemma 2, Theorems 3 and 4: the feature dot product Psi = grad V(s).grad V(s'), and noise in s' that flips an order.
 
 To first order the backward step of the orthogonal rule changes Psi by -a eta gamma f*' times
 
@@ -66,7 +66,7 @@ class Curvature(NamedTuple):
 
 
 def curvature(family: Family) -> Curvature:
-    """Measures what Theorem 3 speaks about; `eta` is 1."""
+    """Measure what Theorem 3 speaks about; `eta` is 1."""
 
     def measure(at: At):
         a = 1e-6
@@ -166,7 +166,7 @@ def theorem_3_mirror(family: Family) -> Check:
 def _noise_flips(
     a: np.ndarray, s: np.ndarray, s_next: np.ndarray, theta: np.ndarray, constant: float
 ) -> tuple[bool, bool]:
-    """Theorem 4's proof for V(s) = (A^T s).theta: does its noise flip the sign of V(s') - V(s), and does the opposite noise?
+    """Theorem 4's proof for V(s) = (A^T s).theta: do its noise and the opposite noise flip the sign of V(s') - V(s)?
 
     The noise is as short as the theorem's condition Psi > M - C |noise|^2 allows.
     """
@@ -195,7 +195,8 @@ def theorem_4(rng: np.random.Generator, count: int = 500, states: int = 4, size:
     return check(
         "Theorem 4",
         "the noise flips the sign of V(s') - V(s) in the linear case, with K = eigenvalues of A A^T",
-        "flips in {paper:.1%} of {count:.0f} draws (C = Kmin / 2 suffices: {sharp:.1%}; the opposite noise: {opposite:.1%})",
+        "flips in {paper:.1%} of {count:.0f} draws (C = Kmin / 2 suffices: {sharp:.1%}; the opposite noise: "
+        "{opposite:.1%})",
         all(paper) and all(sharp) and not any(opposite),
         paper=np.mean(paper),
         sharp=np.mean(sharp),

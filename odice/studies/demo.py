@@ -1,4 +1,4 @@
-"""The demo: O-DICE learns to hop from the log of another learner's mistakes, in a few minutes and without a download."""
+"""The demo: O-DICE learns to hop from the log of another learner, in a few minutes and without a download."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Demo(NamedTuple):
     curve: Path
     table: Path
     video: Path | OdiceError
-    """The film, or why there is none."""
+    """The video, or why there is none."""
 
 
 def demo(out: str | Path, *, steps: int = STEPS, seed: int = 0, say: Callable[[str], None] = print) -> Demo:
-    """Train, evaluate on episodes that were not looked at before, draw, film. Run again, it continues where it was."""
+    """Train, evaluate on new episodes, draw the curve, record a video. Run again, it continues where it was."""
     out = Path(out)
     dataset = load(DATA)
     env_id = dataset.meta.env_id or ""
@@ -77,7 +77,7 @@ def demo(out: str | Path, *, steps: int = STEPS, seed: int = 0, say: Callable[[s
 def lines(returns: np.ndarray, found: Evaluation) -> list[tuple[str, str, str, str, str]]:
     """The evaluation as rows: who, episodes, mean return, best, worst."""
     numbers = lambda x: (f"{len(x):,}", f"{x.mean():.0f}", f"{x.max():.0f}", f"{x.min():.0f}")
-    return [("the data", *numbers(returns)), ("the learnt policy", *numbers(found.returns))]
+    return [("the data", *numbers(returns)), ("the learned policy", *numbers(found.returns))]
 
 
 def _write(path: Path, returns: np.ndarray, found: Evaluation) -> Path:

@@ -1,12 +1,14 @@
-"""The paper's toy world: a 30 x 30 grid, a goal on two of its borders, and 800 logged moves of a policy that walks there.
+"""The paper's toy world: a 30 x 30 grid, goals on two of its borders, and 800 logged moves of a policy.
 
-What the paper fixes: positions (0, 0) to (30, 30); start (0, 0); goals at the top from (10, 30) to (20, 30) and on the right
-from (30, 10) to (30, 20); four moves; reward -1 per move and a positive one for the move that reaches a goal; a goal-reaching
-behaviour whose action is replaced by a random one with probability 0.05; about 20 trajectories, 800 transitions.
+What the paper fixes: positions (0, 0) to (30, 30); start (0, 0); goals at the top from (10, 30) to (20, 30) and on the
+right from (30, 10) to (30, 20); four moves; reward -1 per move and a positive one for the move that reaches a goal; a
+goal-reaching behavior whose action is replaced by a random one with probability 0.05; about 20 trajectories, 800
+transitions.
 
-What it leaves open, and what is assumed here: the goal's reward is 10; reaching a goal ends the episode; a move into a wall
-leaves the agent where it is; the behaviour picks one of the two goal areas per episode and then, in every cell, one of the
-moves that shorten the way to it. Such an episode takes 40 moves and some for the noise, which is how 20 of them make 800.
+What it leaves open, and what is assumed here: the goal's reward is 10; reaching a goal ends the episode; a move into a
+wall leaves the agent where it is; the behavior picks one of the two goal areas per episode and then, in every cell,
+one of the moves that shorten the way to it. Such an episode takes 40 moves and some for the noise, which is how 20 of
+them make 800.
 
 Cells are (x, y) pairs; maps over the grid are indexed `[x, y]`. Pure numpy.
 """
@@ -34,7 +36,7 @@ class GridWorld:
     goal_reward: float = 10.0
     step_reward: float = -1.0
     noise: float = 0.05
-    """Probability with which the behaviour's action is replaced by a uniformly random one."""
+    """Probability with which the behavior's action is replaced by a uniformly random one."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,7 +63,7 @@ class GridWorld:
         return cells[..., 0] * self.shape[1] + cells[..., 1]
 
     def move(self, cells: Int[Arr, "*n 2"], action: Int[Arr, "*n"]) -> Int[Arr, "*n 2"]:
-        """Where an action leads; walls hold."""
+        """Where an action leads; a move into a wall leads nowhere."""
         return np.clip(cells + MOVES[action], 0, self.side)
 
     def distance(self, cells: Int[Arr, "*n 2"], area: int) -> Int[Arr, "*n"]:
@@ -83,7 +85,7 @@ class Log(NamedTuple):
 
 
 def behave(world: GridWorld, cell: Int[Arr, " xy"], area: int, rng: np.random.Generator) -> int:
-    """The behaviour's action: a random one of the moves that shorten the way, or now and then any move."""
+    """The behavior's action: a random one of the moves that shorten the way, or now and then any move."""
     if rng.random() < world.noise:
         return int(rng.integers(len(MOVES)))
     reachable = world.move(cell, np.arange(len(MOVES)))
@@ -92,7 +94,7 @@ def behave(world: GridWorld, cell: Int[Arr, " xy"], area: int, rng: np.random.Ge
 
 
 def collect(world: GridWorld, transitions: int, seed: int) -> Log:
-    """Logs the behaviour until there are `transitions` moves; the last episode is cut there."""
+    """Log the behavior until there are `transitions` moves; the last episode is cut there."""
     rng = np.random.default_rng(seed)
     goals = world.goals()
     rows: list[tuple] = []
@@ -126,11 +128,11 @@ def distance_to(seen: Bool[Arr, "x y"]) -> Int[Arr, "x y"]:
 
 
 def greedy_map(world: GridWorld, value: Float[Arr, "x y"]) -> Int[Arr, " cells"]:
-    """The greedy policy as a table: for every cell (flat) the neighbour with the highest value; goal cells stay."""
+    """The greedy policy as a table: for every cell (flat) the neighbor with the highest value; goal cells stay."""
     cells = world.cells
-    neighbours = cells[:, None] + MOVES
-    inside = ((neighbours >= 0) & (neighbours <= world.side)).all(-1)
-    index = world.flat(np.clip(neighbours, 0, world.side))
+    neighbors = cells[:, None] + MOVES
+    inside = ((neighbors >= 0) & (neighbors <= world.side)).all(-1)
+    index = world.flat(np.clip(neighbors, 0, world.side))
     best = np.where(inside, value.ravel()[index], -np.inf).argmax(1)
     chosen = np.take_along_axis(index, best[:, None], 1)[:, 0]
     return np.where(world.goals().ravel(), world.flat(cells), chosen)
@@ -164,7 +166,8 @@ def auc(positive: Float[Arr, " p"], negative: Float[Arr, " n"]) -> float:
 def matched_auc(value: Float[Arr, " n"], inside: Bool[Arr, " n"], distance: Int[Arr, " n"]) -> float:
     """The AUC over the pairs of an inside and an outside cell that are equally far from a goal.
 
-    A value that only knows the way to the goal scores 0.5 here, wherever the data lie; the plain AUC mixes both questions.
+    A value that only knows the way to the goal scores 0.5 here, wherever the data lie; the plain AUC mixes both
+    questions.
     """
     ordered, pairs = 0.0, 0
     for d in np.unique(distance):
@@ -192,5 +195,5 @@ ENCODINGS = {
     "one-hot-xy": lambda world: np.concatenate([_one_hot(c, world.side + 1) for c in world.cells.T], axis=-1),
     "one-hot": lambda world: np.eye(len(world.cells)),
 }
-"""What a network sees of a cell: its coordinates (as they are, in [0, 1], in [-1, 1], as waves of five lengths), one bit per
-column and row, or one bit per cell."""
+"""What a network sees of a cell: its coordinates (as they are, in [0, 1], in [-1, 1], as waves of five lengths), one
+bit per column and row, or one bit per cell."""

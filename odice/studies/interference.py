@@ -1,8 +1,8 @@
 """Theorems 1 and 2: what the backward step does to the forward loss and to the total one.
 
-F = -f*'(R) grad V(s) and B = gamma f*'(R) grad V(s') are the forward and backward gradients of f*(R); phi is the angle between
-grad V(s) and grad V(s'), k = |grad V(s)| / (gamma |grad V(s')|), B_perp = B - (<F,B>/<F,F>) F. A step of size a under the orthogonal
-rule goes from theta over theta' = theta - a F to theta'' = theta' - a eta B_perp.
+F = -f*'(R) grad V(s) and B = gamma f*'(R) grad V(s') are the forward and backward gradients of f*(R); phi is the angle
+between grad V(s) and grad V(s'), k = |grad V(s)| / (gamma |grad V(s')|), B_perp = B - (<F,B>/<F,F>) F. A step of size
+a under the orthogonal rule goes from theta over theta' = theta - a F to theta'' = theta' - a eta B_perp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odice.studies.pairs import GAMMA, At, Family, fast_jit, orthogonal_step
 
 
 def _slope(steps: np.ndarray, changes: np.ndarray) -> float:
-    """The order of |change| in the step, from medians over the draws: a kink of a ReLU hit by one draw does not count."""
+    """The order of |change| in the step, from medians over the draws: a ReLU's kink in one draw does not count."""
     return np.polyfit(np.log(steps), np.log(np.median(np.abs(changes), axis=0)), 1)[0]
 
 
@@ -43,7 +43,8 @@ def theorem_1(family: Family) -> Check:
     return check(
         "Theorem 1",
         f"the backward step leaves L1 alone to first order ({family.name}, {batch} sample{'s' * (batch > 1)})",
-        "L1(theta'') - L1(theta') ~ step^{order:.2f} orthogonal, step^{order_true:.2f} true; |cos(F, B_perp)| <= {aligned:.0e}",
+        "L1(theta'') - L1(theta') ~ step^{order:.2f} orthogonal, step^{order_true:.2f} true; "
+        "|cos(F, B_perp)| <= {aligned:.0e}",
         abs(order - 2) < 0.1 and abs(order_true - 1) < 0.1 and aligned < 1e-10,
         order=order,
         order_true=order_true,
@@ -154,7 +155,8 @@ def theorem_2_linear_term(family: Family, lam: float = 0.5) -> Check:
     return check(
         "Theorem 2",
         "with the linear term the bound is not enough (the appendix says it is); eta > cot^2(phi) / 4 always is",
-        "objective rises in {rises:.1%} of {pairs:.0f} pairs at the bound + 0.01, in {rises_peak:.1%} at cot^2(phi) / 4 + 0.05",
+        "objective rises in {rises:.1%} of {pairs:.0f} pairs at the bound + 0.01, "
+        "in {rises_peak:.1%} at cot^2(phi) / 4 + 0.05",
         np.any(theorem[wide] > 0) and np.all(sufficient[wide] < 0),
         rises=np.mean(theorem[wide] > 0),
         rises_peak=np.mean(sufficient[wide] > 0),

@@ -1,7 +1,8 @@
 """Random pairs of consecutive states on small value functions: what `theory` checks the paper's theorems on.
 
-The gradients come from the code that trains (`core.gradients`, `core.vdice`); the losses they are judged by are written out here.
-As in the paper's analysis the target network equals the online one, so both residuals of a pair have the same f*'.
+The gradients come from the code that trains (`core.gradients`, `core.vdice`); the losses they are judged by are
+written out here. As in the paper's analysis the target network equals the online one, so both residuals of a pair have
+the same f*'.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class At(NamedTuple):
 
 
 def _family(name: str, value: Value, rng: np.random.Generator, params: np.ndarray, here: Any, there: Any) -> Family:
-    """Adds rewards that put residuals into (-1, 2), where Pearson's weight is positive: the theorems need f*' > 0."""
+    """Add rewards that put residuals into (-1, 2), where Pearson's weight is positive: the theorems need f*' > 0."""
     draws = Draw(*jax.tree.map(jnp.asarray, (params, here, there)), reward=jnp.zeros(()))
     advance = fast_jit(jax.vmap(lambda p, a, b: value(p, a) - GAMMA * value(p, b)))(*draws[:3])
     return Family(name, value, draws._replace(reward=advance + rng.uniform(-1.0, 2.0, advance.shape)))
@@ -137,7 +138,10 @@ def with_mirrors(family: Family) -> Family:
 
 
 def networks(rng: np.random.Generator, activation: Callable[[Array], Array], count: int, batch: int = 1) -> Family:
-    """Small MLPs at torch's initialisation. s' is s, stretched by 1/4 to 4, with noise: so either gradient may be the longer."""
+    """Small MLPs at torch's initialization.
+
+    s' is s, stretched by 1/4 to 4, with noise: so either gradient may be the longer.
+    """
     shape = jax.eval_shape(lambda: MLP(jax.random.key(0), SIZES, activation=activation))
     unravel = ravel_pytree(jax.tree.map(lambda leaf: np.zeros(leaf.shape), shape))[1]
     # drawn in numpy: jax would spend longer on compiling its generator than on all the checks
@@ -150,7 +154,7 @@ def networks(rng: np.random.Generator, activation: Callable[[Array], Array], cou
 
 
 def quadratics(rng: np.random.Generator, count: int, size: int = 6, spread: float = 0.01) -> Family:
-    """V = phi.theta + theta.H.theta / 2 with H near a multiple of 1: the well-conditioned curvature Theorem 3 has in mind."""
+    """V = phi.theta + theta.H.theta / 2 with H near a multiple of 1: well-conditioned, as Theorem 3 has it in mind."""
 
     def points():
         noise = spread * rng.normal(size=(count, size, size))

@@ -1,8 +1,8 @@
 """The paper's toy experiment: V-DICE under three gradient rules in the grid world, and what their values are good for.
 
-`run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule and seed,
-whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed draws the log and
-the networks. docs/toy.md says what came out.
+`run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule
+and seed, whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed
+draws the log and the networks. docs/toy.md says what came out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ToyConfig:
     batch_size: int = 256
     discount: float = 0.99
     reward_scale: float = 1.0
-    """Factor of the rewards in training, as D4RL's return scaling; small against it is the divergence's own scale of 1."""
+    """Factor of the rewards in training, as D4RL's return scaling; the divergence's own scale is 1."""
     world: GridWorld = field(default_factory=GridWorld)
 
     def __post_init__(self):
@@ -92,7 +92,7 @@ class ToyConfig:
         return Spec(obs_dim=ENCODINGS[self.encoding](self.world).shape[1], action_dim=4, discrete=True)
 
     def algorithm(self, rule: str):
-        """The paper's network and optimiser. The policy is greedy on V, so the policy network is ballast and tiny."""
+        """The paper's network and optimizer. The policy is greedy on V, so the policy network is not used, and tiny."""
         return algos.make(
             ALGORITHM[rule],
             self.spec,
@@ -154,7 +154,7 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
 
 
 def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], stop: Event) -> list[Outcome]:
-    """Trains one rule for every seed; one compiled program serves them all, as every log has the same length."""
+    """Train one rule for every seed; one compiled program serves them all, as every log has the same length."""
     algo, world = config.algorithm(rule), config.world
     chunks = {length: make_chunk(algo, config.batch_size, length) for length in {CHUNK, config.steps % CHUNK} if length}
     outcomes = []
@@ -173,10 +173,10 @@ def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], sto
 
 
 def run(config: ToyConfig, advance: Callable[[str, int], None] = lambda rule, updates: None) -> list[Outcome]:
-    """Trains every rule, side by side as far as there are cores. `advance(rule, updates)` hears of progress."""
+    """Train every rule, side by side as far as there are cores. `advance(rule, updates)` is called after each chunk."""
     stop = Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        # The dearest rule first, so that the others fill the second core meanwhile.
+        # The slowest rule first, so that the others fill the second core meanwhile.
         order = sorted(config.rules, key=RULES.index, reverse=True)
         jobs = {
             rule: pool.submit(train_rule, config, rule, lambda n, rule=rule: advance(rule, n), stop) for rule in order

@@ -1,15 +1,15 @@
 """Why a rule finds the toy's goal or does not: the exact fixed point of V-DICE on one path of 40 moves.
 
-A table instead of a network, each cell of the path visited once. Setting the gradient with respect to V(s_k) to zero gives the
-weight w_k = f*'(R_k) of each move, with b = (1 - lam) / lam and w_(-1) = 0:
+A table instead of a network, each cell of the path visited once. Setting the gradient with respect to V(s_k) to zero
+gives the weight w_k = f*'(R_k) of each move, with b = (1 - lam) / lam and w_(-1) = 0:
 
     true         w_k = b + gamma w_(k-1)
     semi         w_k = b
     orthogonal   w_k = (b + eta gamma w_(k-1)) / (1 + eta |kappa|),     kappa = <F, B> / <F, F>
 
-Pearson's f has w = 1 + R/2, so R_k = 2 (w_k - 1), and V follows backwards from the goal: V_k = r_k + gamma V_(k+1) - R_k. A
-greedy walk gets along the path where V rises. What decides is the start: it has no predecessor in the data, so no
-backward term pushes it down, while the moves that follow are.
+Pearson's f has w = 1 + R/2, so R_k = 2 (w_k - 1), and V follows backwards from the goal: V_k = r_k + gamma V_(k+1) -
+R_k. A greedy walk gets along the path where V rises. What decides is the start: it has no predecessor in the data, so
+no backward term pushes it down, while the moves that follow are.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def test_batches_come_from_the_filled_rows_alone():
 def test_bad_settings_are_refused():
     with pytest.raises(OdiceError, match="batch_size"):
         SACConfig(batch_size=0)
-    with pytest.raises(OdiceError, match="multiple of lanes"):
-        Training(lanes=3, chunk=50)
+    with pytest.raises(OdiceError, match="multiple of num_envs"):
+        Training(num_envs=3, chunk=50)
     with pytest.raises(OdiceError, match="eval_every"):
         Training(eval_every=70)
 

@@ -7,21 +7,10 @@ import pytest
 
 import odice
 from odice.cli.main import main
-from odice.collection import behavior as behaviour
+from odice.collection import behavior
 from odice.envs.small import LQR
 
-FAST = [
-    "--critic-hidden",
-    "8",
-    "--policy-hidden",
-    "8",
-    "--batch-size",
-    "8",
-    "--warmup",
-    "60",
-    "--lanes",
-    "3",
-]
+FAST = ["--critic-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--warmup", "60", "--num-envs", "3"]
 FAST += ["--chunk", "30", "--eval-every", "60", "--eval-episodes", "2", "--checkpoint-every", "90", "--quiet"]
 
 
@@ -41,14 +30,14 @@ def test_any_layout_can_be_written(name, tmp_path, capsys):
 
 def test_a_stop_can_be_continued(tmp_path, monkeypatch, capsys):
     out = tmp_path / "replay.parquet"
-    command = ["--recipe", "full-replay", "--budget", 150, "--out", out, "--behaviour", tmp_path / "sac", *FAST]
-    add = behaviour.Replay.add
+    command = ["--recipe", "full-replay", "--budget", 150, "--out", out, "--behavior", tmp_path / "sac", *FAST]
+    add = behavior.Replay.add
 
     def interrupt(replay, rows):
         os.kill(os.getpid(), signal.SIGINT)
         add(replay, rows)
 
-    monkeypatch.setattr(behaviour.Replay, "add", interrupt)
+    monkeypatch.setattr(behavior.Replay, "add", interrupt)
     assert run(*command) == 130
     assert "Run the same command again to continue" in capsys.readouterr().err
     assert not out.exists()

@@ -16,7 +16,7 @@ def small_log(tmp_path_factory):
     return str(path)
 
 
-def test_everything_is_left_and_named_even_without_a_film(small_log, tmp_path, monkeypatch, capsys):
+def test_everything_is_left_and_named_even_without_a_video(small_log, tmp_path, monkeypatch, capsys):
     """LQR cannot be drawn, as Hopper on a machine without graphics."""
     monkeypatch.setattr(demo, "DATA", small_log)
     monkeypatch.setattr(demo, "SETTINGS", {"algo": "odice", "value_hidden": (8,), "policy_hidden": (8,)})
@@ -26,21 +26,21 @@ def test_everything_is_left_and_named_even_without_a_film(small_log, tmp_path, m
     for name in ("learning-curve.png", "evaluation.md"):
         assert (out / name).stat().st_size > 0
         assert name in said
-    assert "film    there is none: " in said
+    assert "video   there is none: " in said
     assert Policy.load(out / "run" / "policy" / "last").env_id == LQR
     data = odice.load(small_log)
     table = (out / "evaluation.md").read_text()
     assert (
         f"| the data | 10 | {data.returns.mean():.0f} | {data.returns.max():.0f} | {data.returns.min():.0f} |" in table
     )
-    assert f"| the learnt policy | {demo.EPISODES} | " in table
+    assert f"| the learned policy | {demo.EPISODES} | " in table
     assert main(["demo", "--out", str(out), "--steps", "20"]) == 0  # again: nothing to do but to show it
 
 
 @pytest.mark.long
-def test_the_film_of_the_bundled_data(tmp_path, capsys):
+def test_the_video_of_the_bundled_data(tmp_path, capsys):
     """Where Hopper cannot be drawn, the demo says so and still ends well."""
     assert main(["demo", "--out", str(tmp_path), "--steps", "20"]) == 0
-    film = tmp_path / "hopper.gif"
-    assert film.exists() or "there is none: Hopper-v5 cannot be drawn" in capsys.readouterr().out
-    assert not film.exists() or film.read_bytes()[:3] == b"GIF"
+    video = tmp_path / "hopper.gif"
+    assert video.exists() or "there is none: Hopper-v5 cannot be drawn" in capsys.readouterr().out
+    assert not video.exists() or video.read_bytes()[:3] == b"GIF"

@@ -63,7 +63,7 @@ def test_the_same_command_gives_the_same_bytes(run, tmp_path):
         (["--episodes", "0"], "episodes must be"),
         (["--noise", "-1"], "noise must be"),
         (["--max-seconds", "1e-9"], "was not finished after"),
-        (["--episodes", "1", "--video", "film.avi"], "ends in .gif or .mp4"),
+        (["--episodes", "1", "--video", "video.avi"], "ends in .gif or .mp4"),
     ],
 )
 def test_refusals(run, options, says, capsys, tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_no_environment_known(run, tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "policy")]) == 2
     assert "name one with --env" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "policy"), "--env", "Pendulum-v1", "--episodes", "1"]) == 0
-    assert "score" not in capsys.readouterr().out  # nothing to normalise with
+    assert "score" not in capsys.readouterr().out  # nothing to normalize with
 
 
 def test_an_import_path_in_a_policy_is_not_followed(tmp_path, capsys, monkeypatch):
@@ -111,11 +111,11 @@ def test_video(run, tmp_path, monkeypatch, capsys):
 
     make = video.make
     monkeypatch.setattr(video, "make", lambda name, render_mode, **options: Drawn(make(name, **options)))
-    path = tmp_path / "film.gif"
+    path = tmp_path / "video.gif"
     assert main(["evaluate", str(run), "--episodes", "1", "--max-steps", "20", "--video", str(path)]) == 0
     assert "11 frames" in capsys.readouterr().out  # the start, then every second step: 60 a second become 30
-    with Image.open(path) as film:
-        assert film.size == (8, 8)
+    with Image.open(path) as image:
+        assert image.size == (8, 8)
 
 
 def test_video_that_cannot_be_drawn(run, tmp_path, monkeypatch, capsys):
@@ -125,6 +125,6 @@ def test_video_that_cannot_be_drawn(run, tmp_path, monkeypatch, capsys):
     make = video.make
     monkeypatch.setattr(Drawn, "render", broken)
     monkeypatch.setattr(video, "make", lambda name, render_mode, **options: Drawn(make(name, **options)))
-    assert main(["evaluate", str(run), "--episodes", "1", "--video", str(tmp_path / "film.gif")]) == 2
+    assert main(["evaluate", str(run), "--episodes", "1", "--video", str(tmp_path / "video.gif")]) == 2
     assert "cannot be drawn on this machine" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The behaviour's training: what it keeps, when it stops, and that an interruption leaves no trace."""
+"""The behavior's training: what it keeps, when it stops, and that an interruption leaves no trace."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from odice.algos.sac import SACConfig
-from odice.collection import behavior as behaviour
+from odice.collection import behavior
 from odice.collection.behavior import Training, train
 from odice.envs.small import LQR, PARKING
 from odice.errors import Interrupted, OdiceError
@@ -22,7 +22,7 @@ from odice.run.loggers import rows
 SMALL = Training(
     SACConfig(critic_hidden=(8,), policy_hidden=(8,), batch_size=8),
     warmup=60,
-    lanes=3,
+    num_envs=3,
     chunk=30,
     eval_every=60,
     eval_episodes=2,
@@ -73,14 +73,14 @@ def test_a_training_that_was_stopped_ends_with_the_same_bytes(whole, tmp_path, m
     """Ctrl-C in the middle, then the same command again; a third time there is nothing left to do."""
     folder, expected = whole
     steps = iter(range(1000))
-    add = behaviour.Replay.add
+    add = behavior.Replay.add
 
     def interrupt(replay, fresh):
         if next(steps) == 4:
             os.kill(os.getpid(), signal.SIGINT)
         add(replay, fresh)
 
-    monkeypatch.setattr(behaviour.Replay, "add", interrupt)
+    monkeypatch.setattr(behavior.Replay, "add", interrupt)
     with pytest.raises(Interrupted, match=r"stopped at step 150; .* Run the same command again"):
         small(tmp_path / "run", target=1e9)
     monkeypatch.undo()
@@ -158,11 +158,29 @@ def test_without_a_reference_the_warm_up_is_the_random_policy(tmp_path):
     assert found.threshold == pytest.approx(low + (0.0 - low) / 3, rel=1e-5)
 
 
+def test_schedules_that_do_not_fit_together_are_refused():
+    with pytest.raises(OdiceError, match=r"chunk \(50\) must be a multiple of num_envs \(3\)"):
+        Training(num_envs=3, chunk=50)
+    with pytest.raises(OdiceError, match=r"warmup \(70\) must be a multiple of chunk"):
+        Training(warmup=70)
+    with pytest.raises(OdiceError, match="num_envs must be at least 1, got 0"):
+        Training(num_envs=0)
+
+
 def test_another_configuration_in_the_folder_is_refused(whole):
     with pytest.raises(OdiceError, match="seed: 0 there, 1 now"):
         small(whole[0], target=1e9, seed=1)
     with pytest.raises(OdiceError, match="target"):
         small(whole[0])
+
+
+def test_the_names_on_disk_are_those_of_older_versions(whole):
+    """So that a folder of an older version can be continued, although the code has other words now."""
+    config = json.loads((whole[0] / "config.json").read_text())["config"]
+    assert (config["behaviour"], config["lanes"]) == ("sac", 3)
+    assert "num_envs" not in config
+    (facts,) = (whole[0] / "checkpoints" / "300").glob("**/facts/metadata")
+    assert set(json.loads(facts.read_text())["lanes"]) == {"number", "length"}
 
 
 def test_the_folder_says_how_fast_it_was(whole):

@@ -9,7 +9,8 @@ import pytest
 import odice
 from odice.algos.sac import SACConfig, sac
 from odice.collection import recipes
-from odice.collection.behavior import Stage, Trained
+from odice.collection.behavior import Trained
+from odice.collection.behavior_folder import Stage
 from odice.collection.recipes import collect
 from odice.data.doctor import inspect
 from odice.envs.small import LQR, PARKING
@@ -21,14 +22,14 @@ from tests.collection.test_behavior import SMALL, small
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A behaviour of 300 steps, whose policies count as medium as soon as they are evaluated."""
-    place = tmp_path_factory.mktemp("behaviour") / "run"
+    """A behavior of 300 steps, whose policies count as medium as soon as they are evaluated."""
+    place = tmp_path_factory.mktemp("behavior") / "run"
     small(place, target=-1e9)
     return place
 
 
-def cook(recipe, folder, **options):
-    settings = {"target": -1e9, "training": SMALL, "behaviour": folder, "budget": 300, "quiet": True}
+def make(recipe, folder, **options):
+    settings = {"target": -1e9, "training": SMALL, "behavior": folder, "budget": 300, "quiet": True}
     return collect(LQR, recipe, **settings | options)
 
 
@@ -65,33 +66,33 @@ def test_episodes_that_last_long_are_not_left_out():
 
 
 def test_medium_replay_is_the_replay_up_to_then(folder):
-    data = cook("medium-replay", folder)
+    data = make("medium-replay", folder)
     assert data.n_steps == 120  # the first evaluation, which already counts
     assert "the replay of 120 steps of SAC, 60 of them random" in data.meta.history
     assert any("SAC passed it at step 120" in line for line in data.meta.history)
-    assert cook("full-replay", folder).n_steps == 300
-    assert cook("full-replay", folder, budget=240).n_steps == 240
+    assert make("full-replay", folder).n_steps == 300
+    assert make("full-replay", folder, budget=240).n_steps == 240
 
 
 def test_a_replay_can_be_thinned_by_whole_episodes(folder):
-    """Episodes last 50 steps, in three lanes of 100 steps: 130 are two whole ones and a piece."""
-    data = cook("full-replay", folder, steps=130)
+    """Episodes last 50 steps, in three environments of 100 steps: 130 are two whole ones and a part of a third."""
+    data = make("full-replay", folder, steps=130)
     assert data.lengths.tolist() == [50, 50, 30]
-    whole = {tuple(episode.rewards) for episode in cook("full-replay", folder)}
+    whole = {tuple(episode.rewards) for episode in make("full-replay", folder)}
     assert all(tuple(episode.rewards) in whole for episode in list(data)[:2])
 
 
 def test_medium_expert_is_half_and_half(folder):
-    data = cook("medium-expert", folder, steps=100)
+    data = make("medium-expert", folder, steps=100)
     assert data.n_steps == 100
     drawn = [line for line in data.meta.history if line.startswith("50 steps drawn")]
     assert [re.search(r"at step (\d+)", line).group(1) for line in drawn] == ["120", "300"]
-    np.testing.assert_array_equal(data.rewards[:50], cook("medium", folder, steps=50).rewards)
-    np.testing.assert_array_equal(data.rewards[50:], cook("expert", folder, steps=50).rewards)
+    np.testing.assert_array_equal(data.rewards[:50], make("medium", folder, steps=50).rewards)
+    np.testing.assert_array_equal(data.rewards[50:], make("expert", folder, steps=50).rewards)
 
 
 def test_the_history_names_recipe_seed_versions_and_returns(folder, tmp_path):
-    data = cook("expert", folder, steps=100, out=tmp_path / "expert.parquet")
+    data = make("expert", folder, steps=100, out=tmp_path / "expert.parquet")
     told = "\n".join(odice.load(tmp_path / "expert.parquet").meta.history)
     assert f"collected in {LQR} with the recipe expert, seed 0" in told
     assert f"odice {odice.__version__}; python" in told
@@ -101,10 +102,10 @@ def test_the_history_names_recipe_seed_versions_and_returns(folder, tmp_path):
 
 def test_a_target_that_was_not_reached_is_said():
     policy = sac(SACConfig(critic_hidden=(), policy_hidden=()), Spec(2, 1)).init(jax.random.key(0)).policy
-    behaved = Trained(300, np.zeros((300, 9), np.float32), policy, None, Stage(180, -5.0, policy), 7.5, [(180, -5.0)])
-    assert recipes._medium(behaved).step == 180
+    trained = Trained(300, np.zeros((300, 9), np.float32), policy, None, Stage(180, -5.0, policy), 7.5, [(180, -5.0)])
+    assert recipes._medium(trained).step == 180
     told = "a return of 7.5 counts as medium, which SAC did not reach in 300 steps; its best was -5.0 at step 180"
-    assert recipes._tell(behaved) == told
+    assert recipes._describe(trained) == told
 
 
 def test_a_policy_from_outside(folder):
@@ -146,10 +147,10 @@ def test_what_cannot_be_collected_is_refused_in_a_sentence(arguments, message):
 
 
 def test_a_policy_that_is_gone_is_refused(folder):
-    with pytest.raises(OdiceError, match="has learnt for 300 steps already"):
-        cook("expert", folder, budget=240)
+    with pytest.raises(OdiceError, match="has learned for 300 steps already"):
+        make("expert", folder, budget=240)
 
 
 def test_a_budget_below_the_first_evaluation_is_refused(tmp_path):
     with pytest.raises(OdiceError, match="raise --budget beyond the warm-up"):
-        cook("medium", tmp_path / "new", budget=90)
+        make("medium", tmp_path / "new", budget=90)

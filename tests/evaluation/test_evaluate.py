@@ -13,7 +13,7 @@ from odice import Policy, evaluate
 from odice.core.policies import GaussianPolicy
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluation, Evaluator, episode_seeds
-from odice.evaluation.rollout import LANES, Clock
+from odice.evaluation.rollout import BATCH_ENVS, Clock
 from odice.types import Spec
 
 
@@ -66,6 +66,15 @@ def test_seeds_do_not_depend_on_how_many_and_do_not_overlap():
     assert not set(episode_seeds(0, 100)) & set(episode_seeds(1, 100))
 
 
+def test_a_system_without_affinity_and_alarms_gives_the_same(monkeypatch):
+    """macOS has no `sched_getaffinity`, Windows no `setitimer`."""
+    policy = Policy.from_network(GaussianPolicy(jax.random.key(0), Spec(3, 1), (8,)).deterministic())
+    here = evaluate(policy, "Pendulum-v1", episodes=3, max_steps=20)
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.delattr("signal.setitimer", raising=False)
+    assert evaluate(policy, "Pendulum-v1", episodes=3, max_steps=20).returns.tolist() == here.returns.tolist()
+
+
 def test_statistics_by_hand():
     found = Evaluation("x", np.array([1.0, 3.0, 8.0]), np.array([1, 2, 3]), np.arange(3), reference=(0.0, 10.0))
     assert (found.mean, found.worst, found.steps) == (4.0, 1.0, 6)
@@ -89,7 +98,7 @@ def test_statistics_without_reference_or_mean():
 def test_does_not_depend_on_the_number_of_environments():
     """With a real network, whose matrix products round differently for other batch sizes."""
     policy = Policy.from_network(GaussianPolicy(jax.random.key(0), Spec(3, 1), (64, 64)).deterministic())
-    runs = [evaluate(policy, "Pendulum-v1", episodes=18, envs=envs, noise=0.1) for envs in (1, 5, LANES)]
+    runs = [evaluate(policy, "Pendulum-v1", episodes=18, envs=envs, noise=0.1) for envs in (1, 5, BATCH_ENVS)]
     for other in runs[1:]:
         np.testing.assert_array_equal(runs[0].returns, other.returns)
     fewer = evaluate(policy, "Pendulum-v1", episodes=3, noise=0.1)
@@ -104,7 +113,7 @@ def test_the_policy_always_sees_the_same_batch():
         return one(obs)
 
     evaluate(act, Walk, episodes=37, envs=5)
-    assert shapes == {((LANES, 1), np.dtype(np.float32))}
+    assert shapes == {((BATCH_ENVS, 1), np.dtype(np.float32))}
 
 
 def test_an_evaluator_keeps_its_environments():
@@ -120,15 +129,15 @@ def test_mujoco_in_threads_equals_a_plain_loop(robot):
     policy = Policy.from_network(GaussianPolicy(jax.random.key(0), Spec(11, 3), (32,)).deterministic())
     found = evaluate(policy, robot, episodes=6)
     env = gymnasium.make(robot.replace("-v4", "-v5"))  # the same robot; v5 pays a point less for the fall
-    batch = np.zeros((LANES, 11), np.float32)
-    for lane, seed in enumerate(found.seeds):
+    batch = np.zeros((BATCH_ENVS, 11), np.float32)
+    for row, seed in enumerate(found.seeds):
         obs, _ = env.reset(seed=int(seed))
         total, over = 0.0, False
         while not over:
-            batch[lane] = obs
-            obs, reward, terminated, truncated, _ = env.step(policy(batch)[lane])
+            batch[row] = obs
+            obs, reward, terminated, truncated, _ = env.step(policy(batch)[row])
             total, over = total + float(reward), terminated or truncated
-        assert found.returns[lane] == pytest.approx(total + (1.0 if robot == "Hopper-v4" else 0.0), abs=1e-9)
+        assert found.returns[row] == pytest.approx(total + (1.0 if robot == "Hopper-v4" else 0.0), abs=1e-9)
     assert found.reference == (-20.272305, 3234.3)
 
 
@@ -148,7 +157,7 @@ def test_observation_noise_is_what_it_says():
             self.state = np.zeros(1)
             return self.state, {}
 
-    evaluate(act, Still, episodes=LANES, noise=0.5, max_steps=400)
+    evaluate(act, Still, episodes=BATCH_ENVS, noise=0.5, max_steps=400)
     values = np.concatenate(seen)
     assert values.mean() == pytest.approx(0, abs=0.05)
     assert values.std() == pytest.approx(0.5, rel=0.05)
@@ -156,10 +165,10 @@ def test_observation_noise_is_what_it_says():
 
 
 def test_start_noise_moves_the_start():
-    usual, moved = (evaluate(one, Walk, episodes=LANES, start_noise=scale, max_steps=1) for scale in (0.0, 2.0))
+    usual, moved = (evaluate(one, Walk, episodes=BATCH_ENVS, start_noise=scale, max_steps=1) for scale in (0.0, 2.0))
     shift = moved.returns - usual.returns  # after one step of one from the start
     assert shift.std() == pytest.approx(2, rel=0.5)
-    again = evaluate(one, Walk, episodes=LANES, start_noise=2.0, max_steps=1)
+    again = evaluate(one, Walk, episodes=BATCH_ENVS, start_noise=2.0, max_steps=1)
     np.testing.assert_array_equal(moved.returns, again.returns)
 
 

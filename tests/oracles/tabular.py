@@ -119,7 +119,7 @@ def exact_log(mdp: TabularMDP, policy: Matrix) -> Log:
 def sample_log(mdp: TabularMDP, policy: Matrix, rng: np.random.Generator, size: int) -> Log:
     """`size` transitions drawn from the same distribution, each with share 1/size: a data set as an algorithm meets it."""
     exact = exact_log(mdp, policy)
-    rows = rng.choice(exact.prob.size, size, p=exact.prob / exact.prob.sum())
+    rows = rng.choice(exact.share.size, size, p=exact.share / exact.share.sum())
     return Log(exact.state[rows], exact.action[rows], exact.next_state[rows], np.full(size, 1 / size))
 
 
@@ -175,13 +175,13 @@ class Problem(NamedTuple):
 
     def loss(self, value: Vector) -> float:
         with np.errstate(over="ignore"):  # a trial step may be absurdly long; an infinite loss rejects it
-            return float(self.linear @ value + self.alpha * self.prob @ self.curves.conjugate(self.residual(value)))
+            return float(self.linear @ value + self.alpha * self.share @ self.curves.conjugate(self.residual(value)))
 
     def gradient(self, value: Vector) -> Vector:
-        return self.linear + self.matrix.T @ (self.prob * self.curves.weight(self.residual(value)))
+        return self.linear + self.matrix.T @ (self.share * self.curves.weight(self.residual(value)))
 
     def hessian(self, value: Vector) -> Matrix:
-        scale = self.prob * self.curves.curvature(self.residual(value)) / self.alpha
+        scale = self.share * self.curves.curvature(self.residual(value)) / self.alpha
         return self.matrix.T @ (scale[:, None] * self.matrix)
 
 
@@ -240,9 +240,9 @@ def sample_loss(mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pea
     alive = ~mdp.terminal
     onward = _selector(log.next_state, mdp.states) * alive
     matrix = mdp.discount * onward - _selector(log.state, mdp.states)
-    linear = (1 - lam) * np.bincount(log.state, log.prob, mdp.states)
+    linear = (1 - lam) * np.bincount(log.state, log.share, mdp.states)
     reward = mdp.reward[log.state, log.action]
-    return Problem(linear[alive], lam * log.prob, reward, matrix[:, alive], 1.0, _curves(divergence))
+    return Problem(linear[alive], lam * log.share, reward, matrix[:, alive], 1.0, _curves(divergence))
 
 
 def semi_fixed_point(
@@ -299,5 +299,5 @@ def solve_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence:
     value = np.zeros(mdp.states)
     value[~mdp.terminal] = alive_value
     d = np.zeros_like(data)
-    d[np.nonzero(data)] = problem.prob * problem.curves.weight(problem.residual(alive_value))
+    d[np.nonzero(data)] = problem.share * problem.curves.weight(problem.residual(alive_value))
     return Solution(value, d, problem.loss(alive_value), primal_value(mdp, d, data, alpha=alpha, divergence=divergence))

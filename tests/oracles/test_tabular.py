@@ -68,10 +68,10 @@ def test_visitation_prices_a_policy_as_its_value_does(terminals):
 def test_log_shares():
     mdp, policy, rng = world(1)
     exact = exact_log(mdp, policy)
-    np.testing.assert_allclose(exact.prob.sum(), 1)
+    np.testing.assert_allclose(exact.share.sum(), 1)
     assert not np.any(mdp.terminal[exact.state]), "nobody acts after the end"
     sampled = sample_log(mdp, policy, rng, 50_000)
-    state_share = lambda log: np.bincount(log.state, log.prob, STATES)
+    state_share = lambda log: np.bincount(log.state, log.share, STATES)
     np.testing.assert_allclose(state_share(sampled), state_share(exact), atol=0.01)
 
 
@@ -142,7 +142,7 @@ def test_the_sample_loss_is_the_dual_only_for_deterministic_transitions():
         mdp, behaviour, _ = world(5, branching=branching, terminals=0)
         log = exact_log(mdp, behaviour)
         exact = regularised_dual(mdp, data_distribution(mdp, behaviour))
-        sampled = sample_loss(mdp, log, lam=0.5)._replace(linear=exact.linear, share=log.prob)
+        sampled = sample_loss(mdp, log, lam=0.5)._replace(linear=exact.linear, share=log.share)
         gap = np.max(np.abs(minimise(exact) - minimise(sampled)))
         assert (gap < 1e-8) if equal else (gap > 0.05), (branching, gap)
 
@@ -154,7 +154,7 @@ def test_the_lam_that_makes_the_true_gradient_a_density_ratio():
     for lam in (0.5, 0.8, 1 / (2 - mdp.discount)):
         problem = sample_loss(mdp, log, lam=lam)
         weight = problem.curves.weight(problem.residual(minimise(problem)))
-        np.testing.assert_allclose(log.prob @ weight, (1 - lam) / (lam * (1 - mdp.discount)), rtol=1e-8)
+        np.testing.assert_allclose(log.share @ weight, (1 - lam) / (lam * (1 - mdp.discount)), rtol=1e-8)
 
 
 # --- V-DICE against the oracle ---

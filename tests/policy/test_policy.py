@@ -138,6 +138,15 @@ def test_round_trip(saved):
     assert "data fingerprint | abc" in card
 
 
+def test_a_policy_says_briefly_what_it_is(saved):
+    assert repr(Policy.load(saved)) == "Policy(odice, 4 -> 2, step 7)"
+    assert repr(Policy.from_network(gaussian().deterministic(), step=20_000)) == "Policy(4 -> 2, step 20,000)"
+    choices = CategoricalPolicy(jax.random.key(0), Spec(4, 3, discrete=True), (8,))
+    assert repr(Policy.from_network(choices.deterministic(), algorithm="bc")) == "Policy(bc, 4 -> 3 choices)"
+    description(lambda found: found.update(step="many"))(saved)  # a file may hold anything there
+    assert repr(Policy.load(saved)) == "Policy(odice, 4 -> 2)"
+
+
 def test_save_replaces_and_leaves_nothing_behind(saved):
     other = Policy.from_network(gaussian(tanh_mean=True).deterministic(), step=8)
     other.save(saved)

@@ -59,7 +59,7 @@ def test_log_is_a_chain_of_legal_moves_that_ends_at_goals():
 
 
 def test_five_percent_of_the_actions_are_random():
-    """Three of four random actions differ from one intended move; two of four when two moves are as good. So 2.5-3.75 % go astray."""
+    """Of four random actions three differ from the intended move, or two where two moves are as good: 2.5-3.75 %."""
     log = gridworld.collect(WORLD, 5_000, seed=0)
     cells = WORLD.cells
     closer = lambda area: WORLD.distance(cells[log.next_cell], area) < WORLD.distance(cells[log.cell], area)

@@ -1,13 +1,13 @@
-"""An ant that only learnt to run towards +x is made to run anywhere, by symmetry.
+"""An ant that has only learned to run towards +x is made to run anywhere, by symmetry.
 
-To run in a direction, the gait is shown the world turned so that this direction is +x. That alone fails: the ant's body
-does not turn with it, so after a corner the gait sees itself standing sideways, which it never was in training. But the ant
-has four equal legs, so a quarter turn of its torso is only another naming of them. The gait is shown the naming in
-which the torso's yaw is nearest to the one it runs with on open ground, and its actions are named back. Both changes are exact
-symmetries of the simulated ant.
+To run in a direction, the gait is shown the world turned so that this direction is +x. That alone fails: the ant's
+body does not turn with it, so after a corner the gait sees itself standing sideways, which it never was in training.
+But the ant has four equal legs, so a quarter turn of its torso is only another naming of them. The gait is shown the
+naming in which the torso's yaw is nearest to the one it runs with on open ground, and its actions are named back. Both
+changes are exact symmetries of the simulated ant.
 
-The state is MuJoCo's: position (3), quaternion (w, x, y, z), then for legs 1 to 4 hip and ankle; velocities alike. Linear
-velocities are in the world's frame, angular ones in the torso's.
+The state is MuJoCo's: position (3), quaternion (w, x, y, z), then for legs 1 to 4 hip and ankle; velocities alike.
+Linear velocities are in the world's frame, angular ones in the torso's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odice.errors import OdiceError
 
 GAIT_INPUTS = 27  # the state without x and y
 JOINTS, RATES = slice(7, 15), slice(21, 29)
-# The legs point to 45, 135, 225 and 315 degrees. Ankles 2 and 3 turn about axes opposite to those of 1 and 4 carried round.
+# The legs point to 45, 135, 225 and 315 degrees. Ankles 2 and 3 turn about axes opposite to those of 1 and 4.
 SIGNS = np.array([[1.0, 1.0], [1.0, -1.0], [1.0, -1.0], [1.0, 1.0]])  # hip and ankle of each leg
 MOTORS = 2  # motors before those of leg 1: they are in the order of legs 4, 1, 2, 3
 
@@ -54,7 +54,10 @@ def rename_motors(action: Float[Arr, " 8"], turns: int) -> Float[Arr, " 8"]:
 
 
 def yaw(state: Float[Arr, " 29"]) -> float:
-    """How far the torso is twisted about the vertical. Also for a tilted torso, a turn of the world or of the names adds to it exactly."""
+    """How far the torso is twisted about the vertical.
+
+    A turn of the world or of the legs' names adds to it exactly, also for a tilted torso.
+    """
     w, _, _, z = state[3:7]
     return float((2 * np.arctan2(z, w) + np.pi) % (2 * np.pi) - np.pi)
 
@@ -83,24 +86,27 @@ class Steered:
 
 
 def measure_yaw(gait: Gait, *, steps: int = 300, seed: int = 0) -> float:
-    """The yaw with which a gait runs on open ground: its mean over the last two thirds of an episode. Refuses one that does not run."""
+    """The yaw with which a gait runs on open ground: its mean over the last two thirds of an episode.
+
+    A gait that does not run is refused.
+    """
     from odice.envs.make import make
     from odice.envs.mazes import GAIT
 
     env = make(GAIT, max_steps=steps)
     obs, _ = env.reset(seed=seed)
-    headings, travelled, over = [], 0.0, False
-    while not over:
+    headings, traveled, terminated, truncated = [], 0.0, False, False
+    while not (terminated or truncated):
         action = np.asarray(gait(obs[None].astype(np.float32)))
         if action.shape != (1, 8) or not np.isfinite(action).all():
             raise OdiceError(f"The gait gave an action of shape {action.shape}; an ant takes 8 finite numbers.")
         obs, _, terminated, truncated, info = env.step(np.clip(action[0], -1, 1))
         headings.append(yaw(np.concatenate([np.zeros(2), obs])))
-        travelled, over = float(info["x_position"]), terminated or truncated
+        traveled = float(info["x_position"])
     seconds = len(headings) * env.unwrapped.dt  # pyright: ignore[reportAttributeAccessIssue]
     env.close()
-    if terminated or travelled < 0.3 * seconds:
-        what = "fell" if terminated else f"moved {travelled:.1f} m"
+    if terminated or traveled < 0.3 * seconds:
+        what = "fell" if terminated else f"moved {traveled:.1f} m"
         raise OdiceError(f"The gait {what} in {seconds:.1f} s on open ground; give one that runs along +x ({GAIT}).")
     late = np.array(headings[steps // 3 :])
     return float(np.arctan2(np.sin(late).mean(), np.cos(late).mean()))

@@ -6,9 +6,9 @@
 | `...-play`              | any cell but the goal's | one of a few hand-picked cells, the goal among them |
 | `...-diverse`           | any cell but the goal's | any cell, the goal's among them                     |
 
-The reward is that of the evaluation task, whatever the robot walks to: 1 at its goal, where the episode ends, else 0. A robot
-that has reached another target gets a new one and goes on until the time limit, so the way from the start to the goal
-has to be put together from pieces of several episodes. What differs from D4RL's mazes is in docs/mazes.md.
+The reward is that of the evaluation task, whatever the robot walks to: 1 at its goal, where the episode ends, else 0. A
+robot that has reached another target gets a new one and goes on until the time limit. So the way from the start to the
+goal has to be stitched together from segments of several episodes. docs/mazes.md says what differs from D4RL's mazes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from odice.data.dataset import Dataset, Episode, Meta
 from odice.envs.make import make
 from odice.envs.mazes import GAIT, SIZES, START, Maze, maze_of, play_targets
 from odice.errors import OdiceError
-from odice.policy.policy import open_policy
+from odice.evaluation.evaluate import name_of
+from odice.policy import Policy, open_policy
 from odice.run.provenance import versions
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
 
 NOISE = {"point": 0.5, "ant": 0.2}
 """Standard deviation of the noise on actions: D4RL's numbers."""
-REACHED = 0.45  # metres: gymnasium-robotics' goal radius, used for every target
-TARGET_SPREAD = 0.25  # cells: targets other than the goal lie this near their cell's centre
+REACHED = 0.45  # meters: gymnasium-robotics' goal radius, used for every target
+TARGET_SPREAD = 0.25  # cells: targets other than the goal lie this near their cell's center
 HELPLESS = 50  # steps on its back after which an ant's episode is cut: it never gets up
 
-Behaviour = Callable[[Float[Arr, " obs"], Float[Arr, " 2"]], Float[Arr, " act"]]
+Behavior = Callable[[Float[Arr, " obs"], Float[Arr, " 2"]], Float[Arr, " act"]]
 """From an observation and the point to head for to an action."""
 
 
@@ -58,8 +59,8 @@ def collect_maze(
     """Walk a maze for `steps` steps. The same arguments give the same data.
 
     name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
-    policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on `odice/AntRun-v0`, or any
-        function of a batch of its observations.
+    policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on
+        `odice/AntRun-v0`, or any function of a batch of its observations.
     noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
     progress: called with the number of steps so far after each episode.
     """
@@ -74,7 +75,7 @@ def collect_maze(
             f"{name}: steps must be at least 1, seed and noise at least 0; got {steps}, {seed} and {noise}."
         )
     gait = open_policy(policy) if isinstance(policy, str | Path) else policy
-    behave = _behaviour(maze, gait)
+    behave = _behavior(maze, gait)
     env = make(name)
     try:
         walker = Walker(env, maze, behave, noise)
@@ -87,7 +88,7 @@ def collect_maze(
                 progress(done)
     finally:
         env.close()
-    who = "PD controller" if gait is None else f"gait {_name(policy)}, steered by symmetry"
+    who = "PD controller" if gait is None else f"gait {name_of(policy)}, steered by symmetry"
     dataset = from_episodes(episodes)
     returns = dataset.returns
     history = (
@@ -104,16 +105,16 @@ def plans(env: Any, recipe: str | None, policy: Any) -> bool:
     if recipe is not None or not isinstance(env, str) or maze_of(env) is None:
         return recipe == "planner"
     policy = open_policy(policy) if isinstance(policy, str | Path) else policy
-    return policy is None or getattr(policy, "obs_dim", None) == GAIT_INPUTS
+    return policy is None or (isinstance(policy, Policy) and policy.obs_dim == GAIT_INPUTS)
 
 
 @dataclass
 class Walker:
-    """A behaviour in its maze."""
+    """A behavior in its maze."""
 
     env: gymnasium.Env
     maze: Maze
-    behave: Behaviour
+    behave: Behavior
     noise: float
 
     def __post_init__(self):
@@ -147,11 +148,11 @@ class Walker:
         return Episode(np.array(log), np.array(actions), np.array(rewards), terminated, truncated)
 
     def _route(self, obs: Float[Arr, " obs"], rng: np.random.Generator) -> Route:
-        """The way to a new target: in the goal's cell the goal itself, elsewhere a point near the centre, not where the robot is."""
+        """The way to a new target in another cell: the goal itself, or a point near the center of the cell."""
         here = self.grid.cell(obs[:2])
         cell = _pick([cell for cell in self.targets if cell != here], rng)
         offset = np.zeros(2) if cell == self.goal else rng.uniform(-TARGET_SPREAD, TARGET_SPREAD, 2)
-        return Route(self.grid, self.grid.centre(cell) + self.grid.scale * offset, obs[:2])
+        return Route(self.grid, self.grid.center(cell) + self.grid.scale * offset, obs[:2])
 
 
 def push_ball(obs: Float[Arr, " 4"], waypoint: Float[Arr, " 2"]) -> Float[Arr, " 2"]:
@@ -159,18 +160,19 @@ def push_ball(obs: Float[Arr, " 4"], waypoint: Float[Arr, " 2"]) -> Float[Arr, "
     return np.clip(10 * (waypoint - obs[:2]) - obs[2:], -1, 1)
 
 
-def _behaviour(maze: Maze, gait: Gait | None) -> Behaviour:
+def _behavior(maze: Maze, gait: Gait | None) -> Behavior:
     if maze.robot == "point":
         if gait is not None:
             raise OdiceError(f"{maze.name}: the ball needs no policy, its controller is built in; leave --policy out.")
         return push_ball
     if gait is None:
         raise OdiceError(
-            f"{maze.name}: the ant needs a gait that runs along +x; give one with --policy, trained for example on {GAIT}."
+            f"{maze.name}: the ant needs a gait that runs along +x; give one with --policy, trained for example on "
+            f"{GAIT}."
         )
-    if getattr(gait, "obs_dim", GAIT_INPUTS) != GAIT_INPUTS or getattr(gait, "discrete", False):
+    if isinstance(gait, Policy) and (gait.obs_dim != GAIT_INPUTS or gait.discrete):
         raise OdiceError(
-            f"{maze.name}: the gait takes {getattr(gait, 'obs_dim', '?')} numbers, but only position and velocity ({GAIT_INPUTS} "
+            f"{maze.name}: the gait takes {gait.obs_dim} numbers, but only position and velocity ({GAIT_INPUTS} "
             f"numbers) can be turned; train it on {GAIT}, which has no contact forces."
         )
     steered = Steered(gait, measure_yaw(gait))
@@ -188,10 +190,6 @@ def _meta(maze: Maze, env: gymnasium.Env, history: tuple[str, ...]) -> Meta:
         ref_max=1.0,
         history=history,
     )
-
-
-def _name(policy: Any) -> str:
-    return str(policy) if isinstance(policy, str | Path) else getattr(policy, "__name__", type(policy).__name__)
 
 
 def _pick(cells: Sequence[Cell], rng: np.random.Generator) -> Cell:

@@ -1,6 +1,6 @@
-"""The way through a maze: breadth-first search over its cells, followed from centre to centre.
+"""The way through a maze: breadth-first search over its cells, followed from center to center.
 
-Cells are (row, column); x grows with the column, y falls with the row, and the origin is the maze's centre, as in
+Cells are (row, column); x grows with the column, y falls with the row, and the origin is the maze's center, as in
 gymnasium-robotics. Pure numpy, no simulator.
 """
 
@@ -15,7 +15,7 @@ from numpy import ndarray as Arr
 
 Cell = tuple[int, int]
 ARRIVED = 0.3
-"""Cells: how near the robot must come to a cell's centre before it turns to the next one. It passes corners without stopping."""
+"""How near to a cell's center, in cells, the robot turns to the next one. It does not stop there."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Grid:
     def cells(self) -> list[Cell]:
         return [(int(row), int(column)) for row, column in np.argwhere(self.free)]
 
-    def centre(self, cell: Cell) -> Float[Arr, " 2"]:
+    def center(self, cell: Cell) -> Float[Arr, " 2"]:
         rows, columns = self.free.shape
         return self.scale * np.array([cell[1] + 0.5 - columns / 2, rows / 2 - cell[0] - 0.5])
 
@@ -37,7 +37,7 @@ class Grid:
         rows, columns = self.free.shape
         return int(np.floor(rows / 2 - xy[1] / self.scale)), int(np.floor(xy[0] / self.scale + columns / 2))
 
-    def neighbours(self, cell: Cell) -> list[Cell]:
+    def neighbors(self, cell: Cell) -> list[Cell]:
         """The free cells beside a cell; the maze is walled, so none lies outside."""
         row, column = cell
         beside = ((row, column + 1), (row - 1, column), (row, column - 1), (row + 1, column))
@@ -49,7 +49,7 @@ class Grid:
         queue = deque([target])
         while queue:
             cell = queue.popleft()
-            for beside in self.neighbours(cell):
+            for beside in self.neighbors(cell):
                 if beside not in found:
                     found[beside] = found[cell] + 1
                     queue.append(beside)
@@ -65,14 +65,14 @@ class Route:
         self._aim = self._after(grid.cell(start))
 
     def waypoint(self, xy: Float[Arr, " 2"]) -> Float[Arr, " 2"]:
-        """The point to head for from `xy`: a cell's centre, in the last cell the target itself."""
+        """The point to head for from `xy`: a cell's center, in the last cell the target itself."""
         here = self.grid.cell(xy)
-        if here in self._distance and here != self._aim and here not in self.grid.neighbours(self._aim):
+        if here in self._distance and here != self._aim and here not in self.grid.neighbors(self._aim):
             self._aim = here
-        near = np.linalg.norm(xy - self.grid.centre(self._aim)) < ARRIVED * self.grid.scale
+        near = np.linalg.norm(xy - self.grid.center(self._aim)) < ARRIVED * self.grid.scale
         if near:
             self._aim = self._after(self._aim)
-        return self.target if self._distance[self._aim] == 0 else self.grid.centre(self._aim)
+        return self.target if self._distance[self._aim] == 0 else self.grid.center(self._aim)
 
     def _after(self, cell: Cell) -> Cell:
-        return min([cell, *self.grid.neighbours(cell)], key=self._distance.__getitem__)
+        return min([cell, *self.grid.neighbors(cell)], key=self._distance.__getitem__)

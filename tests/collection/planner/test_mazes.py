@@ -3,7 +3,6 @@
 import json
 import sys
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,22 +16,21 @@ from odice.envs.make import make
 from odice.envs.mazes import maze_of, play_targets
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
+from odice.policy import Policy
+from odice.policy.file import Layout
 
 needs_mazes = pytest.mark.skipif(find_spec("gymnasium_robotics") is None, reason="needs gymnasium-robotics")
-START, GOAL = np.array([-1.0, 1.0]), np.array([-1.0, -1.0])  # of the ball's U, whose cells are a metre wide
+START, GOAL = np.array([-1.0, 1.0]), np.array([-1.0, -1.0])  # of the ball's U, whose cells are a meter wide
 
 
 def still(obs):
     return np.zeros((len(obs), 8))
 
 
-class Wide:
-    """A gait that wants contact forces too."""
-
-    obs_dim = 105
-
-    def __call__(self, obs):
-        return still(obs)
+def policy_of(obs_dim: int) -> Policy:
+    """A policy of zeros for so many inputs."""
+    layout = Layout((obs_dim, 8), layer_norm=False, activation="relu", output="tanh")
+    return Policy(layout, {name: np.zeros(shape, np.float32) for name, shape in layout.shapes.items()})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +42,7 @@ class Wide:
         ({"name": "pointmaze-umaze", "noise": float("nan")}, "got 10, 0 and nan"),
         ({"name": "pointmaze-umaze", "policy": still}, "the ball needs no policy"),
         ({"name": "antmaze-umaze"}, "needs a gait that runs along"),
-        ({"name": "antmaze-umaze", "policy": Wide()}, "takes 105 numbers.*train it on odice/AntRun-v0"),
+        ({"name": "antmaze-umaze", "policy": policy_of(105)}, "takes 105 numbers.*train it on odice/AntRun-v0"),
         ({"name": "antmaze-umaze", "policy": still}, "on open ground"),
     ],
 )
@@ -180,8 +178,8 @@ def test_the_file_knows_its_task(tmp_path):
     ("env", "recipe", "policy", "planner"),
     [
         ("pointmaze-umaze", None, None, True),
-        ("antmaze-umaze", None, SimpleNamespace(obs_dim=27), True),  # a gait
-        ("antmaze-umaze", None, SimpleNamespace(obs_dim=29), False),  # a policy of the maze itself: rolled out
+        ("antmaze-umaze", None, policy_of(27), True),  # a gait
+        ("antmaze-umaze", None, policy_of(29), False),  # a policy of the maze itself: rolled out
         ("antmaze-umaze", "planner", still, True),
         ("pointmaze-umaze", "random", None, False),
         ("Hopper-v5", None, None, False),

@@ -19,11 +19,11 @@ FREE = np.array([[char == "." for char in row] for row in MAP.split()])
 
 def test_cells_and_points():
     grid = Grid(FREE, 4.0)
-    np.testing.assert_array_equal(grid.centre((3, 3)), [0, 0])  # the middle of a 7 x 7 maze
-    np.testing.assert_array_equal(grid.centre((1, 5)), [8, 8])  # right and up
+    np.testing.assert_array_equal(grid.center((3, 3)), [0, 0])  # the middle of a 7 x 7 maze
+    np.testing.assert_array_equal(grid.center((1, 5)), [8, 8])  # right and up
     for cell in grid.cells:
         for offset in ([0, 0], [1.9, -1.9], [-1.9, 1.9]):
-            assert grid.cell(grid.centre(cell) + offset) == cell
+            assert grid.cell(grid.center(cell) + offset) == cell
     assert len(grid.cells) == FREE.sum() == 19
 
 
@@ -65,20 +65,20 @@ def test_every_walk_arrives(scale, push):
     for target in cells:
         start = cells[rng.integers(len(cells))]
         moves = grid.distances(target)[start]
-        steps = walk(grid, grid.centre(start), grid.centre(target) + 0.2 * scale * rng.uniform(-1, 1, 2), rng, push)
+        steps = walk(grid, grid.center(start), grid.center(target) + 0.2 * scale * rng.uniform(-1, 1, 2), rng, push)
         assert steps is not None
         if not push:
-            assert steps <= 10 * moves + 5  # ten steps per cell, and what the target is off its centre
+            assert steps <= 10 * moves + 5  # ten steps per cell, and what the target is off its center
 
 
 def test_carried_off_the_way():
     grid = Grid(FREE, 1.0)
-    target = grid.centre((1, 5))
-    route = Route(grid, target, grid.centre((3, 3)))
-    np.testing.assert_array_equal(route.waypoint(grid.centre((3, 3))), grid.centre((3, 4)))
-    far = grid.centre((1, 1))
-    np.testing.assert_array_equal(route.waypoint(far), grid.centre((1, 2)))  # planned again from there
+    target = grid.center((1, 5))
+    route = Route(grid, target, grid.center((3, 3)))
+    np.testing.assert_array_equal(route.waypoint(grid.center((3, 3))), grid.center((3, 4)))
+    far = grid.center((1, 1))
+    np.testing.assert_array_equal(route.waypoint(far), grid.center((1, 2)))  # planned again from there
     np.testing.assert_array_equal(
-        route.waypoint(far + np.array([0, 5])), grid.centre((1, 2))
+        route.waypoint(far + np.array([0, 5])), grid.center((1, 2))
     )  # outside: it keeps its aim
     np.testing.assert_array_equal(route.waypoint(target + 0.3), target)
