@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+_RUN = {"--normalise-obs": "--normalize-obs", "--imperfect": "--suboptimal", "--normalise": "--normalize"}
 # command -> old flag -> new flag
 RENAMED: dict[str, dict[str, str]] = {
+    "train": _RUN,
+    "imitate": _RUN,
     "data": {"--behaviour": "--behavior", "--lanes": "--num-envs"},
 }
 

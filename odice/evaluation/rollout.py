@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ import numpy as np
 
 from odice.envs.perturb import perturb_start
 from odice.errors import OdiceError
+from odice.machine import cores
 
 if TYPE_CHECKING:
     import gymnasium
@@ -124,8 +124,7 @@ class Pool:
 
     def __init__(self, env: gymnasium.Env):
         builtin = type(env.unwrapped).__module__.split(".")[0] in ("gymnasium", "gymnasium_robotics")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._workers = min(cores, 4) if builtin and hasattr(env.unwrapped, "data") else 1
+        self._workers = min(cores(), 4) if builtin and hasattr(env.unwrapped, "data") else 1
         self._threads = ThreadPoolExecutor(self._workers - 1, "odice-envs") if self._workers > 1 else None
 
     def each(self, function: Callable[..., None], calls: list[tuple[Any, ...]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odice.action_map import half_range
 from odice.errors import OdiceError
 from odice.files import complete_file
 from odice.policy.policy import LAYER_NORM_EPS, Policy
@@ -115,7 +116,7 @@ def _graph(policy: Policy, onnx: Any) -> tuple[list[Any], dict[str, np.ndarray]]
     if policy.action_low is not None and policy.action_high is not None:
         low, high = policy.action_low, policy.action_high
         add("Add", {"one": np.array(1, np.float32)})
-        add("Mul", {"half_range": (high - low) / 2})
+        add("Mul", {"half_range": half_range(low, high)})
         add("Add", {"action_low": low})
         add("Max", {"action_floor": low})
         add("Min", {"action_ceiling": high})
@@ -139,9 +140,9 @@ def parity(policy: Policy, model: bytes) -> Parity:
         chosen = np.take_along_axis(values, found[:, None], axis=-1)[:, 0]
         return Parity(_largest(values.max(axis=-1) - chosen), _largest(values - exact.outputs(obs)))
     low, high = policy.action_low, policy.action_high
-    half_range = 1.0 if low is None or high is None else (high - low) / 2
+    scale = 1.0 if low is None or high is None else half_range(low, high)
     action = policy(obs)
-    return Parity(_largest((found - action) / half_range), _largest((action - exact(obs)) / half_range))
+    return Parity(_largest((found - action) / scale), _largest((action - exact(obs)) / scale))
 
 
 def _largest(array: np.ndarray) -> float:

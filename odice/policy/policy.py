@@ -20,7 +20,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from odice.action_map import to_bounds
 from odice.errors import OdiceError
+from odice.jsonable import jsonable
 from odice.policy import file as policy_file
 from odice.policy.file import DESCRIPTION, VECTORS, Layout
 
@@ -71,8 +73,7 @@ class Policy:
         x = np.tanh(x) if self.layout.output == "tanh" else np.clip(x, -1.0, 1.0)
         if self.action_low is None or self.action_high is None:
             return x
-        low, high = self.action_low, self.action_high
-        return np.clip(low + (x + 1) * ((high - low) / 2), low, high)
+        return to_bounds(x, self.action_low, self.action_high)
 
     def outputs(self, obs: Any) -> np.ndarray:
         """What the network says before it becomes an action: a mean, or a value per choice."""
@@ -154,11 +155,11 @@ class Policy:
             "scores": dict(scores or {}),
             "step": step,
         }
-        return cls(layout, tensors, **vectors, about=_plain(about))
+        return cls(layout, tensors, **vectors, about=jsonable(about, words=True))
 
     def with_scores(self, scores: Mapping[str, Any]) -> Policy:
         """The same policy with these scores in its description."""
-        return dataclasses.replace(self, about={**self.about, "scores": _plain(dict(scores))})
+        return dataclasses.replace(self, about={**self.about, "scores": jsonable(scores, words=True)})
 
     def in_double(self) -> Policy:
         """The same policy in double precision: the yardstick for what single precision loses."""
@@ -248,16 +249,3 @@ def _layers(network: Any, output: str, *, absorbing: bool) -> tuple[Layout, dict
 def _as_dict(config: Any) -> dict[str, Any]:
     fields: Any = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config  # pyright: ignore
     return dict(fields or {})
-
-
-def _plain(value: Any) -> Any:
-    """Only what JSON can hold; a number that it cannot is written as a word."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 
 from odice.errors import OdiceError, unknown_name
 from odice.files import complete_file
+from odice.jsonable import jsonable
 
 
 class JsonLines:
@@ -47,7 +47,7 @@ class JsonLines:
 
 def line(row: Mapping[str, Any]) -> str:
     """One row. JSON has no NaN: a number that is not finite is written as null."""
-    return json.dumps(_finite(row), allow_nan=False) + "\n"
+    return json.dumps(jsonable(row), allow_nan=False) + "\n"
 
 
 def rows(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
@@ -63,14 +63,6 @@ def rows(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
         if last_step is None or row["step"] <= last_step:
             found.append(row)
     return found
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- by choice -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from odice.algos.validation import settings_dict
 from odice.errors import Diverged, Interrupted, OdiceError, exit_code
+from odice.machine import cores
 from odice.run.interrupt import PARENT, Stop
 from odice.run.plan import Plan
 
@@ -46,7 +47,7 @@ def train_processes(plans: list[Plan]) -> None:
                 raise Interrupted(
                     f"stopped; the checkpoints are in {folder}. Run the same command again to continue.", stop.signal
                 )
-            while waiting and len(workers) < len(os.sched_getaffinity(0)):
+            while waiting and len(workers) < cores():
                 plan = waiting.pop(0)
                 workers[plan.options.seed] = _start(plan, sources, alone=len(plans) == 1)
             for seed in [seed for seed, worker in workers.items() if worker.poll() is not None]:

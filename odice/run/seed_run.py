@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
 from odice.evaluation.evaluate import Evaluation
@@ -169,7 +170,7 @@ class SeedRun:
             network.deterministic(),
             known.fitted,
             algorithm=self._plan.options.algo,
-            config=self._plan.settings,
+            config=settings_dict(self._plan.settings),
             data=known.facts,
             env_id=known.env_id if is_name(known.env_id) else None,
             reference=known.reference,
