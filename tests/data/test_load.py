@@ -515,7 +515,8 @@ def test_importing_odice_does_not_import_the_readers():
     import subprocess
     import sys
 
-    code = "import sys, odice; odice.load; print([m for m in ('jax', 'h5py', 'minari', 'polars', 'gymnasium') if m in sys.modules])"
+    names = ("jax", "h5py", "minari", "polars", "gymnasium")
+    code = f"import sys, odice; odice.load; print([m for m in {names} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "h5py" not in out.stdout
     assert "minari" not in out.stdout

@@ -57,7 +57,7 @@ def read(
 
 
 def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
-    """Role -> name of the array that plays it. Raises if one is missing, or if only a bare `done` says where episodes end."""
+    """Role -> name of the array that plays it. An error if one is missing, or if only a bare `done` marks the ends."""
     named = {}
     for role, key in (keys or {}).items():
         if role not in ROLES:
