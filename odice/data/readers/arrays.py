@@ -96,7 +96,7 @@ class NpzFile:
     def __enter__(self) -> NpzFile:
         try:
             self._zip = zipfile.ZipFile(self.path)
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
             raise OdiceError(f"{self.path}: not a readable NPZ file ({error}); write or download it again.") from error
         self.names = [name[:-4] for name in self._zip.namelist() if name.endswith(".npy")]
         return self
