@@ -1,7 +1,7 @@
 """Between a policy's actions, which lie in [-1, 1], and those of an environment, which lie in its own bounds.
 
-The order of the operations is part of the map: training, the policy, its ONNX graph and collection must agree on the last
-bit. Types are the caller's: float32 in, float32 out.
+The order of the operations is part of the map: training, the policy, its ONNX graph and collection must agree on the
+last bit. Types are the caller's: float32 in, float32 out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known about D4RL: its data sets, their robots, reference returns, file names, and how codes change its rewards.
+"""What is known about D4RL: its data sets, their robots, reference returns and files, and how codes change its rewards.
 
 D4RL's normalized score is 100 (return - min) / (max - min), where min is the return of a random policy and max that of
 an expert. The numbers belong to D4RL's environments (`d4rl/infos.py`). Where no reference is known the answer is None,

@@ -13,8 +13,8 @@ def jsonable(value: Any, *, words: bool = False) -> Any:
     """The same value made of dicts with text keys, lists, text, numbers, true, false and null.
 
     - Arrays and numbers of numpy or jax become lists and Python numbers.
-    - A number that is not finite, which JSON does not have, becomes null: it is missing. With `words` it becomes its name
-      ("nan", "inf", "-inf"), for settings, where null would mean something else.
+    - A number that is not finite, which JSON does not have, becomes null: it is missing. With `words` it becomes its
+      name ("nan", "inf", "-inf"), for settings, where null would mean something else.
     - Anything else becomes its text.
     """
     if value is None or isinstance(value, bool | int | str):

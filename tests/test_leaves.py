@@ -55,7 +55,7 @@ def test_the_action_map_by_hand():
 
 
 def test_the_action_map_keeps_its_bits():
-    """As `data.preprocess` and the policy have always computed it: another order of the operations rounds differently."""
+    """As `data.preprocess` and the policy have always computed it: other orders of the operations round differently."""
     rng = np.random.default_rng(0)
     low, high = np.array([-0.4, -1.7], np.float32), np.array([0.4, 2.9], np.float32)
     action = rng.uniform(-1, 1, (1000, 2)).astype(np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,7 +43,6 @@ class Source:
             options["schema"] = self.schema
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr)
             return load(self.source, format=self.format, data_dir=self.data_dir, **options)
 
 
@@ -125,9 +123,9 @@ def show(report: Report) -> None:
         for line in _bars(spread["histogram"]):
             console.print(Text(f"    {line}"))
     console.print()
-    colours = {"error": "bold red", "warning": "yellow", "note": "green"}
+    colors = {"error": "bold red", "warning": "yellow", "note": "green"}
     for finding in report.findings:
-        console.print(Text.assemble((finding.severity, colours[finding.severity]), " ", (finding.code, "dim")))
+        console.print(Text.assemble((finding.severity, colors[finding.severity]), " ", (finding.code, "dim")))
         console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
         console.print(Padding(Text(finding.advice, style="italic"), (0, 0, 0, 2)))
     console.print(Text(verdict(report), style="bold"))
@@ -146,7 +144,8 @@ def _facts(s: dict[str, Any]):
     if s["score"] is not None:
         yield (
             "score",
-            f"{s['score']:.1f} on average, where {number(s['reference'][0])} is 0 and {number(s['reference'][1])} is 100",
+            f"{s['score']:.1f} on average, where {number(s['reference'][0])} is 0 and "
+            f"{number(s['reference'][1])} is 100",
         )
     least, _, median, _, most = (number(q) for q in s["lengths"]["quartiles"])
     yield "length", f"{least} to {most}, median {median}"
@@ -156,17 +155,19 @@ def _facts(s: dict[str, Any]):
     )
     yield "observation", f"{s['obs_dim']} numbers; the final one is known for {s['final_observations']:,} episodes"
     if s["discrete"]:
-        shares = sorted(one["share"] for one in s["actions"])
+        fractions = sorted(one["share"] for one in s["actions"])
         yield (
             "action",
-            f"{s['action_dim']} choices, the rarest taken {shares[0]:.1%}, the commonest {shares[-1]:.1%} of the time",
+            f"{s['action_dim']} choices, the rarest taken {fractions[0]:.1%}, the commonest {fractions[-1]:.1%} of the "
+            "time",
         )
     else:
         low, high = min(a["min"] or 0 for a in s["actions"]), max(a["max"] or 0 for a in s["actions"])
         worst = max(s["actions"], key=lambda a: a["saturation"])
         yield (
             "action",
-            f"{s['action_dim']} numbers from {number(low)} to {number(high)}; {worst['name']} is at its bound {worst['saturation']:.1%} of the time",
+            f"{s['action_dim']} numbers from {number(low)} to {number(high)}; {worst['name']} is at its bound "
+            f"{worst['saturation']:.1%} of the time",
         )
     if s["env"]:
         yield "environment", s["env"]
@@ -180,7 +181,7 @@ def _bars(histogram: dict[str, Any], width: int = 40):
     counts, edges = histogram["counts"], histogram["edges"]
     if not counts:
         return
-    if len(counts) > 10:  # neighbouring bins together: a terminal has fewer rows than a page
+    if len(counts) > 10:  # neighboring bins together: a terminal has fewer rows than a page
         counts = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
         edges = edges[::2]
     most = max(counts)

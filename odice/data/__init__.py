@@ -1,1 +1,5 @@
-"""From any log to transitions: readers, episodes, preprocessing, scores."""
+"""From any log to what an algorithm learns from. Knows nothing of algorithms.
+
+Readers and `build` make a `Dataset` of episodes; the doctor looks it over; `preprocess` changes it as declared;
+`transitions` and `store` hand it to training, in memory or from disk; writers save it.
+"""

@@ -300,7 +300,7 @@ def walk(array: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def pick(array: np.ndarray, rows: np.ndarray, chunk: int = 2048) -> np.ndarray:
-    """`array[rows]` for ascending rows, in chunks: the system maps 16 pages around each scattered row of a mapped file."""
+    """`array[rows]` for ascending rows, in chunks: of a mapped file the system maps 16 pages around each row."""
     if len(rows) <= chunk or rows[-1] - rows[0] < 4 * len(rows):
         return array[rows]
     out = np.empty((len(rows), *array.shape[1:]), array.dtype)

@@ -1,4 +1,4 @@
-"""Demonstrations: the episodes to imitate, chosen by number, and the imperfect data that may stand beside them."""
+"""Demonstrations: the episodes to imitate, chosen by number, and the suboptimal data that may stand beside them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FinalObs = Literal["recorded", "next-reset"]
 """What follows the last step of an episode that was cut by time.
 
 `recorded`: the final observation where the source has it (else the `bootstrap` convention leaves the step out).
-`next-reset`: the first observation of the next episode, as O-DICE's released code has it by mistake: a transition that never
-happened, one in a thousand. For the `reference` preset only.
+`next-reset`: the first observation of the next episode, as O-DICE's released code has it by mistake: a transition that
+never happened, one in a thousand. For the `reference` preset only.
 """
 SHOWN = 12
 """How many returns an error lists."""
@@ -35,15 +35,16 @@ def _check(dataset: Dataset, which: np.ndarray) -> None:
     source, n = dataset.meta.source, dataset.n_episodes
     if n == 1 and dataset.meta.evidence.get("unfinished"):
         raise OdiceError(
-            f"{source}: nothing marks where an episode ends, so there is no episode to choose; add terminated and truncated "
-            "flags, or leave out --episode to imitate all of it as one."
+            f"{source}: nothing marks where an episode ends, so there is no episode to choose; add terminated and "
+            "truncated flags, or leave out --episode to imitate all of it as one."
         )
     outside = which[(which < 0) | (which >= n)]
     if outside.size:
         returns = ", ".join(f"{value:.4g}" for value in dataset.returns[:SHOWN])
         more = f", ... (highest {dataset.returns.max():.4g})" if n > SHOWN else ""
         raise OdiceError(
-            f"{source}: there is no episode {outside[0]}; --episode takes 0 to {n - 1}, whose returns are {returns}{more}."
+            f"{source}: there is no episode {outside[0]}; --episode takes 0 to {n - 1}, whose returns are "
+            f"{returns}{more}."
         )
     if len(np.unique(which)) < which.size:
         raise OdiceError(f"--episode names an episode twice in {which.tolist()}; name each once.")
@@ -65,15 +66,15 @@ def _into_next(dataset: Dataset, chosen: Dataset, which: np.ndarray) -> Dataset:
     )
 
 
-def beside(expert: Dataset, imperfect: Dataset) -> Dataset:
-    """The union of demonstrations and imperfect data, the demonstrations first. What is known comes from the demonstrations."""
+def beside(expert: Dataset, suboptimal: Dataset) -> Dataset:
+    """Demonstrations and suboptimal data in one data set, the demonstrations first; their metadata hold for both."""
     for name in ("action_low", "action_high"):
-        ours, theirs = getattr(expert.meta, name), getattr(imperfect.meta, name)
+        ours, theirs = getattr(expert.meta, name), getattr(suboptimal.meta, name)
         if ours is not None and theirs is not None and ours != theirs:
             raise OdiceError(
-                f"{imperfect.meta.source}: its {name.replace('_', ' ')} {list(theirs)} is not that of the demonstrations, "
-                f"{list(ours)}; imperfect data must come from the same environment."
+                f"{suboptimal.meta.source}: its {name.replace('_', ' ')} {list(theirs)} is not that of the "
+                f"demonstrations, {list(ours)}; suboptimal data must come from the same environment."
             )
-    union = concatenate([expert, imperfect])
-    meta = expert.meta.after(f"beside {imperfect.n_episodes} episodes of {imperfect.meta.source}")
+    union = concatenate([expert, suboptimal])
+    meta = expert.meta.after(f"beside {suboptimal.n_episodes} episodes of {suboptimal.meta.source}")
     return replace(union, meta=replace(meta, n_actions=union.meta.n_actions))

@@ -51,9 +51,9 @@ MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)nam
 def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> None:
     """Make `read(source, *, options) -> Dataset` the reader of the format `name`, and of files with these suffixes.
 
-    It is handed the `Path` of a file that exists, and any other source (a name, an object) as it is if `format=name` says
-    so. Its keyword-only parameters are the options that `odice.load` takes for it. End it with `data.build.from_steps` or
-    `from_episodes`. A name or a suffix can be given once.
+    It is handed the `Path` of a file that exists, and any other source (a name, an object) as it is if `format=name`
+    says so. Its keyword-only parameters are the options that `odice.load` takes for it. End it with
+    `data.build.from_steps` or `from_episodes`. A name or a suffix can be given once.
     """
     suffixes = tuple(suffix.lower() for suffix in suffixes)
     if name in READERS:
@@ -72,7 +72,7 @@ def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> No
 
 
 class Found(NamedTuple):
-    """Where a source is: the format of its reader, what to hand to it (several items are shards), and implied options."""
+    """Where a source is: the format of its reader, the items to hand to it (shards if several), and implied options."""
 
     format: str
     items: Sequence[Any]
@@ -100,8 +100,9 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     if format is not None and format not in READERS:
         raise unknown_name("data format", format, READERS)
     if not isinstance(source, str | os.PathLike):
-        registered = format is not None and callable(READERS[format])  # only such a reader may know the object
-        return Found(format if registered else _format_of_object(source), [source])
+        if format is not None and callable(READERS[format]):  # a registered reader may know other objects
+            return Found(format, [source])
+        return Found(_format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
     if text.startswith(BUNDLED) and not path.exists():
         return Found("table", [_find_bundled(text)])

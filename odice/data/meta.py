@@ -61,7 +61,7 @@ class Meta:
         return replace(self, history=(*self.history, step))
 
 
-# --- what stored values must look like ------------------------------------------------------------------------------------
+# --- what stored values must look like -------------------------------------------------------------------------------
 
 
 def _is_text(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """The usual names of columns and arrays: one table for every reader.
 
-Readers compare them in lower case. Where several arrays of a file have a name of the same role, the first name in this table
-wins; in a table of columns, where more names are in use, that is an error which asks for the right one.
+Readers compare them in lower case. Where several arrays of a file have a name of the same role, the first name in this
+table wins; among the columns of a CSV or Parquet file that is an error, which asks for the right one.
 """
 
 from __future__ import annotations

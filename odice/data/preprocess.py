@@ -178,7 +178,7 @@ class Fitted:
 
 
 def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearning") -> Fitted:
-    """The numbers for this data set. Statistics are over the transitions of `convention`, as the references have them."""
+    """The numbers for this data set. Statistics are over the transitions of `convention`, as in the published codes."""
     scale, shift = wanted.reward_scale, wanted.reward_shift
     if wanted.standardize_reward:
         center, spread = reward_moments(dataset, convention)
@@ -245,8 +245,8 @@ def return_range(dataset: Dataset, variant: ReturnRange, convention: Convention 
     span = float(returns.max() - returns.min()) if len(returns) else 0.0
     if not (np.isfinite(span) and span > 0):
         raise OdiceError(
-            f"{dataset.meta.source}: the range of its {len(returns)} returns ({variant!r}) is {span}, so rewards cannot "
-            "be scaled by it; leave return_range out."
+            f"{dataset.meta.source}: the range of its {len(returns)} returns ({variant!r}) is {span}, so rewards "
+            "cannot be scaled by it; leave return_range out."
         )
     return span
 

@@ -24,7 +24,7 @@ from odice.errors import OdiceError, unknown_name
 
 # Roles that one column plays; the observation and the action have families of columns.
 SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
-# A family of columns is a word, alone or followed by a part (obs_0, observation.x, state[3], s0). Letters need a number.
+# A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
 LETTERS = {"observation": "sox", "action": "au"}
 GROUPS = ("observation", "action", "next_observation")
 # A file longer than this is not a schema; it is refused before it is parsed.
@@ -113,7 +113,7 @@ class Schema:
         singles = [getattr(self, role) for role in SINGLE]
         return list(dict.fromkeys([*(c for g in GROUPS for c in getattr(self, g)), *filter(None, singles)]))
 
-    def resolve(self, columns: Sequence[str], where: str) -> Schema:
+    def bind(self, columns: Sequence[str], where: str) -> Schema:
         """The same schema with every role bound to columns that exist."""
         found: dict[str, Any] = {}
         for role in SINGLE:
@@ -267,8 +267,8 @@ def _in_order(role: str, family: Mapping[str, str], where: str) -> tuple[str, ..
     if (first := numbers[0]) > 1 or numbers != list(range(first, first + len(numbers))):
         gap = next((b - 1 for a, b in pairwise(numbers) if b != a + 1), numbers[0] - 1)
         raise OdiceError(
-            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name those "
-            "that count."
+            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name "
+            "those that count."
         )
     return tuple(order)
 

@@ -19,7 +19,7 @@ from odice.files import complete_file, complete_folder
 
 
 def save(dataset: Dataset, path: str | Path, format: str | None = None) -> Path:
-    """Write `dataset` as `minari`, `d4rl` or `parquet`. Without a format the suffix decides: .hdf5, .parquet, or none."""
+    """Write `dataset` as `minari`, `d4rl` or `parquet`; without a format the suffix decides (.hdf5, .parquet, none)."""
     return WRITERS[format_of(path, format)](dataset, path)
 
 
@@ -35,7 +35,7 @@ def format_of(path: str | Path, format: str | None = None) -> str:
 
 
 def save_d4rl(dataset: Dataset, path: str | Path) -> Path:
-    """D4RL's HDF5. `next_observations` is added only if final observations are known, `next_known` only if some are not."""
+    """D4RL's HDF5, with `next_observations` if final observations are known and `next_known` if some are not."""
     import h5py
 
     arrays = {
@@ -63,7 +63,7 @@ def save_d4rl(dataset: Dataset, path: str | Path) -> Path:
 
 
 def save_parquet(dataset: Dataset, path: str | Path) -> Path:
-    """One row per step. `next_observation_*` is filled at the last step of an episode whose final observation is known."""
+    """One row per step. `next_observation_*` is filled in where an episode ends, if its final observation is known."""
     import polars as pl
 
     spec, n = dataset.spec, dataset.n_steps

@@ -1,12 +1,13 @@
 """Environments by name: what a data set's or a user's name stands for, and how to build it.
 
-| name                           | environment                                                                     |
-|--------------------------------|---------------------------------------------------------------------------------|
-| `Hopper-v5`, `CartPole-v1` ... | any Gymnasium id with vector observations and Box or Discrete actions           |
-| `hopper-medium-v2` ...         | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on   |
-| `antmaze-umaze-v2`, `AntMaze_UMaze-v5` ... | with the extra `mazes`: fixed start and goal cell, success ends the episode |
-| `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps        |
-| `odice/AntRun-v0`              | Ant-v5 without contact forces: where a gait for the ant's mazes is trained        |
+| name                               | environment                                                                   |
+|------------------------------------|-------------------------------------------------------------------------------|
+| `Hopper-v5`, `CartPole-v1` ...     | any Gymnasium id with vector observations and Box or Discrete actions         |
+| `hopper-medium-v2` ...             | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on |
+| `antmaze-umaze-v2`,                | with the extra `mazes`: a fixed start and goal cell, and success ends the     |
+| `AntMaze_UMaze-v5` ...             | episode                                                                       |
+| `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps            |
+| `odice/AntRun-v0`                  | Ant-v5 without contact forces: where a gait for the ant's mazes is trained    |
 
 `resolve` only looks names up; `make` builds.
 """
@@ -91,7 +92,8 @@ def make(
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
         raise OdiceError(
-            f"The environment name {task.env_id!r} would import a Python module; if you trust it, give it yourself with --env."
+            f"The environment name {task.env_id!r} would import a Python module; if you trust it, give it yourself "
+            "with --env."
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is out of date.*")

@@ -1,10 +1,10 @@
-"""AntMaze and PointMaze as D4RL means them: one start cell, one goal point that the robot does not see, success ends it.
+"""AntMaze and PointMaze as D4RL has them: one start cell, one goal that the robot does not see, and success ends it.
 
-gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made here: it moves the goal by up to a metre
-at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model
-file behind in the temporary directory for each environment.
+gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made here: it moves the goal by up to a
+meter at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves
+a model file behind in the temporary directory for each environment.
 
-The name of a maze also says which data belong to it (`collection.planner` makes them, docs/mazes.md explains them): the
+The name of a maze also says which data belong to it (`collection.planner` makes them, docs/mazes.md explains them). The
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
 """
 
@@ -52,7 +52,7 @@ class Maze(NamedTuple):
     @property
     def note(self) -> str:
         return (
-            f"{self.env_id} with the goal at its cell's centre; the robot, its scale and its start are not D4RL's, so "
+            f"{self.env_id} with the goal at its cell's center; the robot, its scale and its start are not D4RL's, so "
             "scores are not comparable with published ones (docs/mazes.md)"
         )
 
@@ -131,7 +131,7 @@ def _seen(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
     """What the data's observation holds: position and velocity, not the goal."""
     import gymnasium
 
-    class GoalAtCentre(gymnasium.Wrapper):
+    class GoalAtCenter(gymnasium.Wrapper):
         def __init__(self, env: gymnasium.Env):
             super().__init__(env)
             inner = env.unwrapped
@@ -155,4 +155,4 @@ def _seen(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
                 return obs["observation"]
             return np.concatenate([obs["achieved_goal"], obs["observation"]])
 
-    return GoalAtCentre(env)
+    return GoalAtCenter(env)

@@ -1,17 +1,17 @@
-"""Two environments small enough to know by heart: learning on them takes seconds, and what a good policy earns is computed.
+"""Two environments on which learning takes seconds, and for which the return of a good policy can be computed.
 
 | id                  | observation          | an episode ends                                               |
 |---------------------|----------------------|---------------------------------------------------------------|
 | `odice/LQR-v0`      | two numbers          | after 50 steps, always truncated                              |
-| `odice/Parking-v0`  | position, velocity   | parked or off the lane (terminated), or after 100 (truncated) |
+| `odice/Parking-v0`  | position, velocity   | parked or off the road (terminated), or after 100 (truncated) |
 
-**LQR**: a linear system that spirals outwards slowly, pushed along one axis, with a quadratic cost. The optimal gains and
-returns follow from the Riccati recursion; the start is close enough to the origin that the optimal action never meets its bounds,
-so they are exact. A score of 0 is what doing nothing earns, 100 the optimum.
+**LQR**: a linear system that spirals outwards slowly, pushed along one axis, with a quadratic cost. The optimal gains
+and returns follow from the Riccati recursion; the start is close enough to the origin that the optimal action never
+meets its bounds, so they are exact. A score of 0 is what doing nothing earns, 100 the optimum.
 
-**Parking**: a unit mass on a lane, pushed by a force in [-1, 1], has to come to rest near the origin. Every step costs 1, and
-leaving the lane costs more than any other episode, so that a terminal state can be good or bad. From rest at distance d no
-force stops it at the origin in less than 2 sqrt(d) seconds, ten steps each.
+**Parking**: a unit mass on a road, pushed by a force in [-1, 1], has to come to rest near the origin. Every step costs
+1, and leaving the road costs more than any other episode, so that a terminal state can be good or bad. From rest at
+distance d no force stops it at the origin in less than 2 sqrt(d) seconds, ten steps each.
 
 Both count as any other Gymnasium environment: `odice.envs.make.make("odice/LQR-v0")` finds them.
 """
@@ -99,7 +99,7 @@ class LQREnv(_Small):
 class ParkingEnv(_Small):
     """`odice/Parking-v0`: starts at rest, away from the origin on either side."""
 
-    DT, REST, LANE, CRASH = 0.1, 0.1, 2.0, -200.0
+    DT, REST, ROAD, CRASH = 0.1, 0.1, 2.0, -200.0
     START = (0.3, 1.0)
     observation_space = Box(-np.inf, np.inf, (2,), np.float32)
 
@@ -113,7 +113,7 @@ class ParkingEnv(_Small):
         x, v = self.state
         x, v = x + dt * v + dt**2 / 2 * force, v + dt * force  # exact for a force that is held
         self.state = np.array([x, v])
-        parked, crashed = max(abs(x), abs(v)) < self.REST, abs(x) > self.LANE
+        parked, crashed = max(abs(x), abs(v)) < self.REST, abs(x) > self.ROAD
         return self._get_obs(), self.CRASH if crashed else -1.0, bool(parked or crashed), False, {}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 
 def _collect(rng, episodes, limit, reset, step):
-    """Roll out `episodes` of at most `limit` steps. `step(state, rng) -> (obs, action, reward, next state, terminated)`."""
+    """Episodes of at most `limit` steps; `step(state, rng) -> (obs, action, reward, next state, terminated)`."""
     rows = {
         key: []
         for key in ("observations", "actions", "rewards", "terminated", "truncated", "episode", "next_observations")

@@ -1,4 +1,4 @@
-"""Demonstrations: episodes by number, what follows one that was cut, and imperfect data behind them."""
+"""Demonstrations: episodes by number, what follows one that was cut, and suboptimal data behind them."""
 
 import re
 
@@ -97,13 +97,13 @@ def test_the_reference_code_lets_a_cut_episode_lead_into_the_next():
     np.testing.assert_array_equal(data.final_known, log().final_known)  # the data set itself is as it was
 
 
-def test_imperfect_data_stand_behind_the_demonstrations():
+def test_suboptimal_data_stand_behind_the_demonstrations():
     union = beside(demonstrations(log(), [3]), log())
     np.testing.assert_array_equal(union.lengths, [3, *LENGTHS])
     np.testing.assert_array_equal(union.step_observations()[:4, 0], [7, 8, 9, 0])
 
 
-def test_imperfect_data_of_another_robot_are_refused():
+def test_suboptimal_data_of_another_robot_are_refused():
     wide = log(observations=np.zeros((10, 5), np.float32))
     with pytest.raises(OdiceError, match="different"):
         beside(log(), wide)

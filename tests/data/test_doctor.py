@@ -237,10 +237,10 @@ def nine_episodes(rows):
     rows["episode"] = rows["episode"][rows["episode"] < 9]
 
 
-def _forget_ends(rows, share):
+def _forget_ends(rows, fraction):
     """Ends that nobody wrote down: the rows follow each other as if nothing had happened."""
     ends = np.flatnonzero(rows["terminated"] | rows["truncated"])[:-1]
-    lost = ends[np.random.default_rng(0).random(len(ends)) < share]
+    lost = ends[np.random.default_rng(0).random(len(ends)) < fraction]
     rows["terminated"][lost] = rows["truncated"][lost] = False
     del rows["episode"], rows["next_observations"]
 
@@ -394,15 +394,15 @@ def test_summary_numbers(simulate):
     states = np.concatenate([rows["observations"], rows["next_observations"][ends]]).astype("f4")
     assert third["std"] == pytest.approx(states[:, 2].std(), rel=1e-4)
     assert third["max"] == pytest.approx(states[:, 2].max())
-    share = np.mean(np.abs(rows["actions"][:, 0]) > 1 - 1e-4)
-    assert summary["actions"][0]["saturation"] == pytest.approx(share, abs=1e-3)
+    fraction = np.mean(np.abs(rows["actions"][:, 0]) > 1 - 1e-4)
+    assert summary["actions"][0]["saturation"] == pytest.approx(fraction, abs=1e-3)
     json.dumps(summary, allow_nan=False)
 
 
 def test_summary_of_discrete_actions(simulate):
     rows = simulate("grid")
-    shares = [one["share"] for one in inspect(build(rows)).summary["actions"]]
-    np.testing.assert_allclose(shares, np.bincount(rows["actions"]) / len(rows["actions"]))
+    fractions = [one["share"] for one in inspect(build(rows)).summary["actions"]]
+    np.testing.assert_allclose(fractions, np.bincount(rows["actions"]) / len(rows["actions"]))
 
 
 def test_large_offsets_keep_their_spread():

@@ -421,6 +421,15 @@ def test_unknown_suffixes_formats_options_and_objects(tmp_path):
         odice.load(3)
 
 
+def test_an_npz_of_a_zip_version_that_nobody_has(tmp_path):
+    np.savez(tmp_path / "a.npz", **ARRAYS)
+    raw = bytearray((tmp_path / "a.npz").read_bytes())
+    raw[raw.index(b"PK\x01\x02") + 6] = 255  # the version needed to extract, in the table of contents
+    (tmp_path / "a.npz").write_bytes(raw)
+    with pytest.raises(OdiceError, match=r"a\.npz: not a readable NPZ file \(zip file version 25\.5\)"):
+        odice.load(tmp_path / "a.npz")
+
+
 # --- readers of your own ---------------------------------------------------------------------------------------------
 
 
@@ -515,7 +524,8 @@ def test_importing_odice_does_not_import_the_readers():
     import subprocess
     import sys
 
-    code = "import sys, odice; odice.load; print([m for m in ('jax', 'h5py', 'minari', 'polars', 'gymnasium') if m in sys.modules])"
+    names = ("jax", "h5py", "minari", "polars", "gymnasium")
+    code = f"import sys, odice; odice.load; print([m for m in {names} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "h5py" not in out.stdout
     assert "minari" not in out.stdout

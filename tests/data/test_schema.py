@@ -11,7 +11,7 @@ ENDS = ["reward", "terminated", "truncated"]
 
 
 def resolve(columns, **given):
-    return Schema.parse(given, "log.csv").resolve(columns, "log.csv")
+    return Schema.parse(given, "log.csv").bind(columns, "log.csv")
 
 
 @pytest.mark.parametrize(

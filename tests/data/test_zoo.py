@@ -1,4 +1,4 @@
-"""The readers on data of simulated robots, in D4RL's layout. Skips itself where the shared folder is not beside the project."""
+"""The readers on data of simulated robots, in D4RL's layout. Skipped without the shared folder beside the project."""
 
 import importlib.util
 from pathlib import Path

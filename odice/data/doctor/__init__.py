@@ -85,7 +85,7 @@ class Report:
 
 
 def inspect(dataset: Dataset) -> Report:
-    """Look the data set over. One pass for the numbers, one for the jumps; memory-mapped data sets are walked in blocks."""
+    """Look the data set over: one pass for the numbers, one for the jumps, in blocks where the data are on disk."""
     with np.errstate(all="ignore"):  # numbers near the ends of float32 overflow in squares; the findings name them
         seen = scan(dataset)
         findings = [finding for one in CHECKS for finding in one(seen)]

@@ -18,7 +18,7 @@ WAYS = {1: "one row late", -1: "one row early"}
 
 
 def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
-    """Dense rewards, shifted by one row: explained far better by the transition of a neighbouring row.
+    """Dense rewards, shifted by one row: explained far better by the transition of a neighboring row.
 
     A reward is a function of (s, a, s'), so of the three transitions around it its own explains it best. A regression
     on these, their changes and their squares need not be exact: on simulated robots the right transition leaves a
@@ -44,8 +44,9 @@ def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
     yield Finding(
         "shifted-rewards",
         "warning",
-        f"The transition of a row leaves {100 * left[0]:.2g} % of the reward in that row unexplained, but only {100 * left[best]:.2g} % of the reward "
-        f"in the row {'after' if best == 1 else 'before'} it: rewards look {WAYS[best]}.",
+        f"The transition of a row leaves {100 * left[0]:.2g} % of the reward in that row unexplained, but only "
+        f"{100 * left[best]:.2g} % of the reward in the row {'after' if best == 1 else 'before'} it: rewards look "
+        f"{WAYS[best]}.",
         "Store in row t the reward that the action of row t brought.",
         {"unexplained": {str(lag): value for lag, value in left.items()}, "where": WAYS[best]},
     )
@@ -63,7 +64,7 @@ def _standard(values: np.ndarray) -> np.ndarray:
 
 
 def _unexplained(inputs: np.ndarray, target: np.ndarray, order: np.ndarray) -> float:
-    """The share of the target's variance that a ridge regression, fitted on one half, leaves in the other half."""
+    """The fraction of the target's variance that a ridge regression, fitted on one half, leaves in the other half."""
     fit, judge = np.array_split(order, 2)
     gram = inputs[fit].T @ inputs[fit]
     gram += 1e-6 * np.trace(gram) / len(gram) * np.eye(len(gram))

@@ -1,8 +1,8 @@
 """Jumps: steps that the world cannot have taken, because an episode ended there and nobody wrote it down.
 
-A linear model predicts each step from observation and action; it need not be good, only good enough that a reset stands
-out in many columns at once. What looks like a jump and is none: an impact changes velocities but not positions, an angle
-wraps from pi to -pi, a faulty reading goes away and comes back, a setpoint changes alone.
+A linear model predicts each step from observation and action; it need not be good, only good enough that a reset
+stands out in many columns at once. What looks like a jump and is none: an impact changes velocities but not positions,
+an angle wraps from pi to -pi, a faulty reading goes away and comes back, a setpoint changes alone.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def teleports(scan: Scan) -> Iterator[Finding]:
     yield Finding(
         "teleport",
         "warning",
-        f"Observations jump {rows.size} time{'s' if rows.size > 1 else ''} inside episodes{regular}, as at a reset (first after "
-        f"episode {places[0]['episode']}, step {places[0]['step']}): ends of episodes seem to be missing.",
-        "Mark the step before each jump as truncated (or terminated if the world ended); otherwise values leak from one episode into another.",
+        f"Observations jump {rows.size} time{'s' if rows.size > 1 else ''} inside episodes{regular}, as at a reset "
+        f"(first after episode {places[0]['episode']}, step {places[0]['step']}): ends of episodes seem to be missing.",
+        "Mark the step before each jump as truncated (or terminated if the world ended); otherwise values leak from "
+        "one episode into another.",
         {"jumps": int(rows.size), "places": places, "columns": count},
     )
 
@@ -146,7 +147,7 @@ def _inputs(obs: np.ndarray, features: np.ndarray, model: _Steps) -> np.ndarray:
 
 
 def _product(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """x @ weights, in pieces too small for BLAS to share out: on a busy machine its threads wait for each other."""
+    """x @ weights, in chunks too small for BLAS to split up: on a busy machine its threads wait for each other."""
     out = np.empty((len(x), weights.shape[1]), x.dtype)
     for a in range(0, len(x), 512):
         np.matmul(x[a : a + 512], weights, out=out[a : a + 512])

@@ -20,7 +20,8 @@ def few_episodes(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "few-episodes",
             "warning",
-            f"There {'is only 1 episode' if n == 1 else f'are only {n} episodes'}, too few to hold out a tenth for validation.",
+            f"There {'is only 1 episode' if n == 1 else f'are only {n} episodes'}, too few to hold out a tenth for "
+            "validation.",
             "Collect more, or check that the ends of episodes were recorded; choosing among policies will be a guess.",
             {"episodes": n},
         )
@@ -53,9 +54,11 @@ def timeouts_as_terminals(scan: Scan) -> Iterator[Finding]:
     yield Finding(
         "timeouts-as-terminals",
         "warning",
-        f"{count} of {int(data.terminated.sum())} terminated episodes end at exactly {longest} steps, the longest there is, "
-        f"and {int(near.sum())} between {int(np.ceil(0.9 * longest))} and {longest - 1}: this looks like a time limit.",
-        "Write time limits as truncated, not terminated: as terminals they teach that the future is worth nothing there.",
+        f"{count} of {int(data.terminated.sum())} terminated episodes end at exactly {longest} steps, the longest "
+        f"there is, and {int(near.sum())} between {int(np.ceil(0.9 * longest))} and {longest - 1}: this looks like a "
+        "time limit.",
+        "Write time limits as truncated, not terminated: as terminals they teach that the future is worth nothing "
+        "there.",
         {"length": longest, "episodes": count, "terminated": int(data.terminated.sum()), "just_below": int(near.sum())},
     )
 
@@ -72,9 +75,10 @@ def terminal_runs(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "terminal-runs",
             "note",
-            f"{int(run.sum())} episodes are single terminal steps right after another terminal step (the first is episode {first}): "
-            "the log goes on after the end.",
-            "Keep the first terminal of each run, or select episodes with more than one step; returns per episode are off otherwise.",
+            f"{int(run.sum())} episodes are single terminal steps right after another terminal step (the first is "
+            f"episode {first}): the log goes on after the end.",
+            "Keep the first terminal of each run, or select episodes with more than one step; returns per episode are "
+            "off otherwise.",
             {"episodes": int(run.sum()), "first_episode": first},
         )
 
@@ -100,17 +104,18 @@ def shifted_rewards(scan: Scan) -> Iterator[Finding]:
     opens = event[data.starts[after + 1]] & ~event[data.ends[after]]
     if last.mean() > 0.1:
         return
-    for share, hits, of, way in (
+    for fraction, hits, of, way in (
         (before.mean(), before.sum(), inner.size, "one step before the end"),
         (opens.mean() if after.size else 0, opens.sum(), after.size, "in the first step of the next episode"),
     ):
-        if share >= 0.5:
+        if fraction >= 0.5:
             yield Finding(
                 "shifted-rewards",
                 "warning",
-                f"{int(hits)} of {of} terminated episodes have their reward {way}, and {int(last.sum())} of {inner.size} in the last "
-                "step: rewards look shifted by one row.",
-                "Store in row t the reward that the action of row t brought, so that the goal's reward is in the terminal row.",
+                f"{int(hits)} of {of} terminated episodes have their reward {way}, and {int(last.sum())} of "
+                f"{inner.size} in the last step: rewards look shifted by one row.",
+                "Store in row t the reward that the action of row t brought, so that the goal's reward is in the "
+                "terminal row.",
                 {"where": way, "episodes": int(hits), "of": int(of), "in_last_step": int(last.sum())},
             )
             return
@@ -128,8 +133,8 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "next-mismatch",
             severity,
-            f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the following row "
-            f"(largest difference {largest:.3g}, first in row {found.get('first_row')}).",
+            f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the "
+            f"following row (largest difference {largest:.3g}, first in row {found.get('first_row')}).",
             "It differs by rounding only; nothing to do."
             if rounding
             else "Rows are missing or out of order, or ends of episodes are; the following row is what training uses.",
@@ -143,8 +148,8 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             "note" if tail else "warning",
             "The last episode ends without a flag and is kept as truncated."
             if tail
-            else f"{count:,} of {data.n_episodes:,} episodes end with neither a terminated nor a truncated flag; all are kept as "
-            "truncated.",
+            else f"{count:,} of {data.n_episodes:,} episodes end with neither a terminated nor a truncated flag; all "
+            "are kept as truncated.",
             "Nothing to do if the recording was simply stopped."
             if tail
             else "If some of them ended for good (a crash, a goal), add a terminated column: its value matters there.",
@@ -154,15 +159,15 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "flags-inside-episode",
             "warning",
-            f"{int(found['count']):,} rows are flagged as an end although the episode's number goes on after them (the first is row "
-            f"{found.get('first_row')}); the episodes were cut there.",
+            f"{int(found['count']):,} rows are flagged as an end although the episode's number goes on after them (the "
+            f"first is row {found.get('first_row')}); the episodes were cut there.",
             "Check that the flags mean the end of an episode, and that episode numbers are unique.",
             dict(found),
         )
 
 
 def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
-    """Episodes that occur twice, bit for bit. In worlds of whole numbers short paths repeat by chance and are left alone."""
+    """Episodes that occur twice, bit for bit. In worlds of whole numbers short paths may repeat by chance."""
     data = scan.dataset
     copies = _copies(data)
     observation = scan.observation.sample
@@ -170,14 +175,13 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
         copies = copies[data.lengths[copies[:, 1]] >= 100]
     if not copies.size:
         return
-    share = len(copies) / data.n_episodes
     yield Finding(
         "duplicate-episodes",
         "warning",
-        f"{len(copies)} of {data.n_episodes} episodes are exact copies of earlier ones (episode {copies[0, 1]} repeats episode "
-        f"{copies[0, 0]}).",
+        f"{len(copies)} of {data.n_episodes} episodes are exact copies of earlier ones (episode {copies[0, 1]} repeats "
+        f"episode {copies[0, 0]}).",
         "Remove the copies: they count twice in training, and a copy in the validation part makes it blind.",
-        {"episodes": len(copies), "share": share, "pairs": copies[:100].tolist()},
+        {"episodes": len(copies), "share": len(copies) / data.n_episodes, "pairs": copies[:100].tolist()},
     )
 
 
@@ -185,8 +189,8 @@ def usual_reward(rewards: np.ndarray) -> float | None:
     """The value that at least 80 % of the rewards have, if there is one; then it is the median, also of a sample."""
     rows = np.sort(np.random.default_rng(0).integers(0, len(rewards), SAMPLE))
     middle = float(np.median(rewards if len(rewards) <= SAMPLE else pick(rewards, rows)))
-    share = sum(int((part == middle).sum()) for _, part in walk(rewards)) / len(rewards)
-    return middle if share >= 0.8 else None
+    fraction = sum(int((part == middle).sum()) for _, part in walk(rewards)) / len(rewards)
+    return middle if fraction >= 0.8 else None
 
 
 def _copies(data: Dataset) -> np.ndarray:

@@ -26,8 +26,9 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "not-finite",
             "error",
-            f"{int(columns.bad.sum()):,} of the numbers in the {kind} {'is' if columns.bad.sum() == 1 else 'are'} NaN or infinite, in {int((columns.bad > 0).sum())} of "
-            f"{len(columns.names)} columns; the first in episode {where['episode']}, step {where['step']}.",
+            f"{int(columns.bad.sum()):,} of the numbers in the {kind} {'is' if columns.bad.sum() == 1 else 'are'} NaN "
+            f"or infinite, in {int((columns.bad > 0).sum())} of {len(columns.names)} columns; the first in episode "
+            f"{where['episode']}, step {where['step']}.",
             f"Repair or drop these rows; most are in {columns.names[worst]}.",
             {
                 "array": kind,
@@ -45,7 +46,7 @@ def constant_columns(scan: Scan) -> Iterator[Finding]:
         (
             scan.observation,
             "note",
-            "Leave them out, or check that the sensor was connected; normalisation is safe for them.",
+            "Leave them out, or check that the sensor was connected; normalization is safe for them.",
         ),
         (scan.action, "warning", "A policy cannot learn what this action does; check the column, or leave it out."),
     )
@@ -75,8 +76,8 @@ def duplicate_columns(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "duplicate-column",
             "note",
-            f"{len(pairs)} observation column{'s repeat' if len(pairs) > 1 else ' repeats'} another: {named[0][1]} equals "
-            f"{named[0][0]}{' and others' if len(pairs) > 1 else ''}.",
+            f"{len(pairs)} observation column{'s repeat' if len(pairs) > 1 else ' repeats'} another: {named[0][1]} "
+            f"equals {named[0][0]}{' and others' if len(pairs) > 1 else ''}.",
             "Harmless for training, but check that the right columns were chosen.",
             {"pairs": named},
         )
@@ -85,10 +86,10 @@ def duplicate_columns(scan: Scan) -> Iterator[Finding]:
 def extreme_values(scan: Scan) -> Iterator[Finding]:
     """Single values far beyond everything else: a broken sensor, a sentinel such as -999, a wrong unit.
 
-    Beyond 20 times the half-width of the central 99 %, and 3 times as far as any value that is not: normal noise reaches
-    2 times that half-width; velocities in contacts reach farther, but with every value in between. Columns that rest half
-    of the time (contact forces, switches, sparse rewards) have no width to compare with, and a large reward at the end
-    of episodes is a goal; both are left alone.
+    Beyond 20 times the half-width of the central 99 %, and 3 times as far as any value that is not: normal noise
+    reaches 2 times that half-width; velocities in contacts reach farther, but with every value in between. Columns that
+    rest half of the time (contact forces, switches, sparse rewards) have no width to compare with, and a large reward
+    at the end of episodes is a goal; both are left alone.
     """
     for columns, place in ((scan.observation, scan.observation_place), (scan.reward, scan.step_place)):
         low, quarter, middle, three, high = columns.quantiles
@@ -107,9 +108,10 @@ def extreme_values(scan: Scan) -> Iterator[Finding]:
             yield Finding(
                 "extreme-value",
                 "warning",
-                f"{columns.names[i]} reaches {value:g} in episode {where['episode']}, step {where['step']}, while 99 % of its "
-                f"values lie in {low[i]:.3g} to {high[i]:.3g} ({count} such value{'s' if count > 1 else ''}{sentinel}).",
-                "Clip or remove these rows: they dominate normalisation and the loss.",
+                f"{columns.names[i]} reaches {value:g} in episode {where['episode']}, step {where['step']}, while 99 % "
+                f"of its values lie in {low[i]:.3g} to {high[i]:.3g} ({count} such "
+                f"value{'s' if count > 1 else ''}{sentinel}).",
+                "Clip or remove these rows: they dominate normalization and the loss.",
                 {"column": columns.names[i], "value": value, "count": count, "repeats": repeats, "first": where},
             )
 
@@ -128,8 +130,8 @@ def far_from_zero(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "rounded-column",
             "warning",
-            f"{_names([columns.names[j] for j in coarse])} lies so far from zero ({middle[i]:.6g}) that float32 keeps only "
-            f"steps of {abs(middle[i]) * 2.0**-23:.2g} of a spread of {spread[i]:.2g}.",
+            f"{_names([columns.names[j] for j in coarse])} lies so far from zero ({middle[i]:.6g}) that float32 keeps "
+            f"only steps of {abs(middle[i]) * 2.0**-23:.2g} of a spread of {spread[i]:.2g}.",
             "Subtract a fixed offset before saving (the start time, a reference position).",
             {"columns": {columns.names[j]: float(middle[j]) for j in coarse}},
         )
@@ -146,7 +148,8 @@ def reward_signal(scan: Scan) -> Iterator[Finding]:
             "zero-rewards",
             "error",
             f"All {data.n_steps:,} rewards are zero, so every policy looks equally good.",
-            "Check that the reward column was chosen and that the goal was ever reached; imitation learning does not need rewards.",
+            "Check that the reward column was chosen and that the goal was ever reached; imitation learning does not "
+            "need rewards.",
             {"steps": data.n_steps},
         )
     elif not data.terminated.any() and len(np.unique(data.lengths)) == 1:
@@ -169,8 +172,8 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
             yield Finding(
                 "unknown-bounds",
                 "warning",
-                f"Actions reach from {columns.low.min():.4g} to {columns.high.max():.4g}, but no bounds are known and the policy acts "
-                "in -1 to 1.",
+                f"Actions reach from {columns.low.min():.4g} to {columns.high.max():.4g}, but no bounds are known and "
+                "the policy acts in -1 to 1.",
                 "Declare the bounds (`--action-low`, `--action-high`), so that actions can be mapped.",
                 {"low": columns.low.tolist(), "high": columns.high.tolist()},
             )

@@ -57,7 +57,7 @@ def read(
 
 
 def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
-    """Role -> name of the array that plays it. Raises if one is missing, or if only a bare `done` says where episodes end."""
+    """Role -> name of the array that plays it. An error if one is missing, or if only a bare `done` marks the ends."""
     named = {}
     for role, key in (keys or {}).items():
         if role not in ROLES:
@@ -96,7 +96,7 @@ class NpzFile:
     def __enter__(self) -> NpzFile:
         try:
             self._zip = zipfile.ZipFile(self.path)
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
             raise OdiceError(f"{self.path}: not a readable NPZ file ({error}); write or download it again.") from error
         self.names = [name[:-4] for name in self._zip.namelist() if name.endswith(".npy")]
         return self

@@ -12,7 +12,7 @@ FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": Fa
 
 
 def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:
-    """The same table with float32 observations and rewards, numeric actions and boolean flags; no nulls but in next_*."""
+    """The table with float32 observations and rewards, numeric actions and boolean flags; nulls only in next_*."""
     series = []
     for name in table.columns:
         column = table[name]
@@ -38,8 +38,8 @@ def _no_nulls(column: pl.Series, where: str) -> None:
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
         raise OdiceError(
-            f"{where}: column {column.name!r} has {column.null_count()} empty cells, the first in data row {row + 1} (a "
-            "missing value or a short row); fill them in or leave the rows out."
+            f"{where}: column {column.name!r} has {column.null_count()} empty cells, the first in data row {row + 1} "
+            "(a missing value or a short row); fill them in or leave the rows out."
         )
 
 
@@ -52,11 +52,11 @@ def _numeric(column: pl.Series, where: str) -> pl.Series:
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise OdiceError(
-                f"{where}: column {name!r} holds {str(column[row])[:40]!r} in data row {row + 1}, which is not a number; "
-                f"correct it, or leave the column out by naming the others ({int(bad.sum())} such cells)."
+                f"{where}: column {name!r} holds {str(column[row])[:40]!r} in data row {row + 1}, which is not a "
+                f"number; correct it, or leave the column out by naming the others ({int(bad.sum())} such cells)."
             )
         return parsed
-    if isinstance(kind, pl.List | pl.Array) and not kind.inner.is_nested():  # type: ignore[union-attr]
+    if isinstance(kind, pl.List | pl.Array) and not kind.inner.is_nested():
         return _fixed_width(column, where)
     if not (kind.is_numeric() or kind == pl.Boolean):
         raise OdiceError(
@@ -105,8 +105,8 @@ def _flag(column: pl.Series, where: str) -> pl.Series:
     if flags.null_count():
         row = int(flags.is_null().arg_max() or 0)
         raise OdiceError(
-            f"{where}: column {column.name!r} holds {str(column[row])[:40]!r} in data row {row + 1}; flags are true/false "
-            "or 0/1."
+            f"{where}: column {column.name!r} holds {str(column[row])[:40]!r} in data row {row + 1}; flags are "
+            "true/false or 0/1."
         )
     return flags
 
@@ -116,7 +116,7 @@ class Columns:
 
     def __init__(self, table: pl.DataFrame):
         self.table = table
-        widths = [t.size if isinstance(t, pl.Array) else 1 for t in table.dtypes]  # type: ignore[union-attr]
+        widths = [t.size if isinstance(t, pl.Array) else 1 for t in table.dtypes]
         self.places = np.concatenate([[0], np.cumsum(widths)])
         kinds = {t if t.is_integer() else pl.Float32 for t in table.dtypes}
         self.dtype = np.dtype(np.int64 if kinds == {pl.Int64} else np.float32)

@@ -78,7 +78,7 @@ def _check_shape(name: str | None, columns: Mapping[str, Any], where: str) -> No
 
 
 def _timeouts(columns: Mapping[str, Any], limit: int | None, where: str) -> np.ndarray:
-    """Where episodes were cut, for a file that does not say: by a step counter, else where the next observation jumps."""
+    """Where episodes were cut, if the file does not say: by counting steps, else where the next observation jumps."""
     n = len(columns["rewards"])
     cut = np.zeros(n, bool)
     if limit is not None:
@@ -94,7 +94,8 @@ def _timeouts(columns: Mapping[str, Any], limit: int | None, where: str) -> np.n
         return cut
     warnings.warn(
         MissingTimeoutsWarning(
-            f"{where}: no 'timeouts', so episodes end only at terminals; pass max_episode_steps if they were cut by time."
+            f"{where}: no 'timeouts', so episodes end only at terminals; pass max_episode_steps if they were cut by "
+            "time."
         ),
         stacklevel=3,
     )

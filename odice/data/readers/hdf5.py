@@ -30,7 +30,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
             yield file
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError, MemoryError) as error:
         raise OdiceError(
-            f"{path}: not a readable HDF5 file ({_first_line(error)}); it may be truncated, so copy or download it again."
+            f"{path}: not a readable HDF5 file ({_first_line(error)}); it may be truncated, so copy or download it "
+            "again."
         ) from error
 
 
@@ -72,8 +73,8 @@ def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Datas
     stored = item.id.get_storage_size()
     if not virtual and item.nbytes > MAX_RATIO * stored + (1 << 20):
         raise OdiceError(
-            f"{where}: {key!r} declares shape {item.shape} ({item.nbytes / 1e9:,.1f} GB) but holds only {stored} bytes; "
-            "the file is damaged or was never filled, so write or download it again."
+            f"{where}: {key!r} declares shape {item.shape} ({item.nbytes / 1e9:,.1f} GB) but holds only {stored} "
+            "bytes; the file is damaged or was never filled, so write or download it again."
         )
     return item
 

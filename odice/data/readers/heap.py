@@ -1,8 +1,8 @@
 """A look at HDF5's global heaps before the library does.
 
-Texts of variable length lie in heap collections: a header, then objects one after the other, each with its size. The HDF5
-library (seen in 2.0.0) walks them without checking that a size moves it forward; one damaged word makes it walk in place
-for ever, where no signal reaches it. So the same walk is done here first.
+Texts of variable length lie in heap collections: a header, then objects one after the other, each with its size. The
+HDF5 library (seen in 2.0.0) walks them without checking that a size moves it forward; one damaged word makes it walk in
+place for ever, where no signal reaches it. So the same walk is done here first.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Keep polars from printing a Rust backtrace before its panic becomes our sentence; anything else is printed after."""
+    """Keep polars from printing a Rust backtrace before its panic becomes our sentence; other output comes later."""
     try:
         kept = os.dup(2)
     except OSError:  # a service without standard error
@@ -146,7 +146,7 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
         names = frame.collect_schema().names()
         if len(names) > MAX_COLUMNS:
             raise OdiceError(f"{file}: {len(names)} columns; a table of steps has far fewer, so the header is damaged.")
-        bound = bound or declared.resolve(names, str(file))
+        bound = bound or declared.bind(names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
         parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file)))
@@ -250,8 +250,9 @@ def _by_step(order: np.ndarray, episodes: np.ndarray, table: pl.DataFrame, schem
     if twice.any():
         row = int(order[int(np.argmax(twice))])
         raise OdiceError(
-            f"{where}: two rows have episode {table[schema.episode or ''][row]!r} and step {table[schema.step or ''][row]!r}; "
-            "a step may occur once per episode, so give each episode its own number."
+            f"{where}: two rows have episode {table[schema.episode or ''][row]!r} and step "
+            f"{table[schema.step or ''][row]!r}; a step may occur once per episode, so give each episode its own "
+            "number."
         )
     return order
 
@@ -273,7 +274,7 @@ def _ids_continue(ids: np.ndarray, shard: np.ndarray, table: pl.DataFrame, schem
 
 
 def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarray | None]:
-    """terminated and truncated per row. `last` beside one of them gives the other: it ended, and not for that reason."""
+    """terminated and truncated per row. `last` beside one gives the other: it ended, but not for that reason."""
     flags: dict[str, np.ndarray | None] = {
         role: table[name].to_numpy() if (name := getattr(schema, role)) else None
         for role in ("terminated", "truncated")
@@ -306,8 +307,8 @@ def _build(
         known = ~empty.any(axis=0)
         if (partly := empty.any(axis=0) & ~empty.all(axis=0)).any():
             raise OdiceError(
-                f"{meta.source}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill it "
-                "in, or leave all its next-observation cells empty."
+                f"{meta.source}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill "
+                "it in, or leave all its next-observation cells empty."
             )
         nexts = Columns(table.select(schema.next_observation))
     observations, actions = Columns(table.select(schema.observation)), Columns(table.select(schema.action))
@@ -351,8 +352,8 @@ def _declared(meta: Meta, schema: Schema, width: int) -> Meta:
             given[bound] = given[bound] * width if len(given[bound]) == 1 else given[bound]
             if len(given[bound]) != width:
                 raise OdiceError(
-                    f"{meta.source}: `{bound}` has {len(given[bound])} numbers for {width} action columns; give one for "
-                    "all, or one for each."
+                    f"{meta.source}: `{bound}` has {len(given[bound])} numbers for {width} action columns; give one "
+                    "for all, or one for each."
                 )
     return replace(meta, **given)
 

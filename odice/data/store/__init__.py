@@ -1,7 +1,7 @@
 """Stores: data larger than memory, in a folder on disk that training reads directly.
 
-`folder` opens and writes stores and makes them from other data, `records` is the layout of the file that training reads,
-`streamed` gathers batches from it.
+`folder` opens and writes stores and makes them from other data, `records` is the layout of the file that training
+reads, `streamed` gathers batches from it.
 """
 
 from odice.data.store.folder import make_store, read, stored, write_store

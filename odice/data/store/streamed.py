@@ -1,6 +1,6 @@
 """Batches from a data set that stays on disk.
 
-The rows of a batch depend only on (seed, step), so training from a store sees exactly the batches of training in memory.
+The rows of a batch depend only on (seed, step), so training from disk sees exactly the batches of training in memory.
 """
 
 from __future__ import annotations
