@@ -5,6 +5,7 @@ And the other direction: text from a file that somebody else wrote, without hang
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -12,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from odice.errors import OdiceError
 
@@ -95,6 +96,16 @@ def read_text(path: str | Path, limit: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OdiceError(f"{path}: not text in UTF-8 (byte {error.start}); write the file again.") from error
+
+
+def read_json(path: str | Path, limit: int) -> Any:
+    """The JSON in a regular file of at most `limit` bytes, whoever wrote it."""
+    try:
+        return json.loads(read_text(path, limit))
+    except RecursionError:
+        raise OdiceError(f"{path}: nested too deeply; restore the file or write it again.") from None
+    except ValueError as error:
+        raise OdiceError(f"{path}: not a JSON text ({error}); restore the file or write it again.") from None
 
 
 def _unfinished(path: Path) -> Path:
