@@ -134,7 +134,7 @@ def read_config(path: str) -> dict[str, Any]:
         text = read_text(path, CONFIG_BYTES)
         found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({str(error):.160}).") from None
+        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error!s:.160}).") from None
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(found).__name__}.")
     found = {RENAMED.get(name.replace("-", "_"), name.replace("-", "_")): value for name, value in found.items()}

@@ -12,7 +12,6 @@ from odice.errors import OdiceError
 from odice.run.plan import make_plan, read_config
 from odice.run.processes import _told, worker_plan
 from odice.run.train import one_seed
-
 from tests.run.line import line_log
 
 
