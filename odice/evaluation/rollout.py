@@ -57,12 +57,21 @@ class Rollout:
     def _noisy(self, obs: np.ndarray) -> np.ndarray:
         return obs + self.noise * self.rng.standard_normal(np.shape(obs)) if self.noise else obs
 
+    def observed(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The observation, if it has the declared shape: a shorter one would be spread over the batch in silence."""
+        if np.shape(self.obs) != shape:
+            raise OdiceError(
+                f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode with seed "
+                f"{self.seed}, but declares {shape}; correct the environment."
+            )
+        return self.obs
+
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except OdiceError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise OdiceError(
                 f"{self.name} failed in {what} {self.length + 1} of the episode with seed {self.seed}: "
                 f"{type(error).__name__}: {error}"
@@ -81,7 +90,7 @@ def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Cl
             episode.start(free.pop())
             running.append((row, episode))
         for row, episode in running:
-            batch[row] = episode.obs
+            batch[row] = episode.observed(batch.shape[1:])
         actions = convert(act(batch), [row for row, _ in running])
         pool.each(Rollout.step, [(episode, action) for (_, episode), action in zip(running, actions, strict=True)])
         free += [episode.env for _, episode in running if episode.over]
@@ -148,6 +157,10 @@ class Pool:
             self._threads.shutdown()
 
 
+class GivenUp(OdiceError):
+    """An evaluation took longer than it may, or took its process with it."""
+
+
 class Clock:
     """Says when the time is up. In the main thread it also interrupts a step that does not return."""
 
@@ -158,8 +171,8 @@ class Clock:
         if time.perf_counter() > self.deadline:
             raise self._error()
 
-    def _error(self) -> OdiceError:
-        return OdiceError(
+    def _error(self) -> GivenUp:
+        return GivenUp(
             f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with "
             "--max-steps."
         )

@@ -94,7 +94,7 @@ class RunDirectory:
             before = self.read("config.json")
             if not isinstance(before.get("config"), dict):
                 raise OdiceError(f"{self.path / 'config.json'} holds no configuration; start a new run with --out.")
-            found = {RENAMED.get(name, name): value for name, value in before["config"].items()}
+            found: dict[str, Any] = {RENAMED.get(name, name): value for name, value in before["config"].items()}
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})

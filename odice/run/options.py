@@ -48,6 +48,8 @@ class RunOptions:
     """Updates between two evaluations; 5,000 unless the preset says otherwise."""
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
+    eval_seconds: float = 600.0
+    """Give up on an evaluation after this time; the run goes on without it."""
     reward: str | None = None
     """How rewards are changed before training: none, return-range, minus-1, zero-to-minus-3 ..."""
     normalize_obs: bool | None = None

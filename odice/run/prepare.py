@@ -107,7 +107,7 @@ def _env_id(plan: Plan, dataset: Dataset) -> str | None:
     return None if env_id == "none" else env_id
 
 
-def _may_import(plan: Plan, env_id: str | None) -> bool:
+def may_import(plan: Plan, env_id: str | None) -> bool:
     """Whether a person typed this name: no file chooses what is imported."""
     return plan.typed_env and plan.options.env == env_id
 
@@ -117,7 +117,7 @@ def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
     env_id, meta = _env_id(plan, dataset), dataset.meta
     if env_id is None or dataset.discrete or meta.action_low is not None or meta.action_high is not None:
         return dataset
-    env = make(env_id, allow_import=_may_import(plan, env_id))
+    env = make(env_id, allow_import=may_import(plan, env_id))
     space = env.action_space
     env.close()
     low, high = (np.asarray(getattr(space, name, np.nan), np.float32) for name in ("low", "high"))
@@ -183,9 +183,7 @@ def open_evaluator(plan: Plan, prepared: Prepared) -> Evaluator | None:
     """The environments to score in, if any; refused before training starts if they do not fit the data."""
     if prepared.env_id is None:
         return None
-    evaluator = Evaluator(
-        prepared.env_id, reference=prepared.reference, allow_import=_may_import(plan, prepared.env_id)
-    )
+    evaluator = Evaluator(prepared.env_id, reference=prepared.reference, allow_import=may_import(plan, prepared.env_id))
     try:
         evaluator.check(*prepared.raw)
     except OdiceError:

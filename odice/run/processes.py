@@ -123,7 +123,11 @@ def main(argument: str) -> int:
     from odice.run.train import train_plan
 
     told = json.loads(argument)
-    return exit_code(lambda: train_plan(worker_plan(told)))
+
+    def work() -> None:
+        train_plan(worker_plan(told))
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_damage_after_the_end_is_put_right_by_the_same_command(tmp_path, whole, 
     run = train(tmp_path / "run")
     flip(tmp_path / "run" / name, b"0.", 0) if name != "result.json" else flip(tmp_path / "run" / name, b'"mean": ', 1)
     with pytest.raises(OdiceError, match=name):
-        odice.Run.open(tmp_path / "run").evaluations if name != "metrics.jsonl" else run.metrics  # noqa: B018
+        odice.Run.open(tmp_path / "run").evaluations if name != "metrics.jsonl" else run.metrics
     with pytest.warns(LogWarning):
         assert content(train(tmp_path / "run")) == whole
     assert len(odice.Run.open(tmp_path / "run").metrics) == 5
@@ -90,7 +90,7 @@ def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, whole):  # noqa
     for step in ("60", "120"):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / step)
         shutil.copytree(tmp_path / "other" / "checkpoints" / step, tmp_path / "run" / "checkpoints" / step)
-    with pytest.raises(OdiceError, match="none of its 2 checkpoints can be used .it belongs to another run, of seed 1"):
+    with pytest.raises(OdiceError, match=r"none of its 2 checkpoints can be used \(it belongs to another run, of seed 1"):
         train(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "60")
     killed(tmp_path / "own", 7)
