@@ -6,7 +6,6 @@ itself. Everything it writes is a function of the configuration: wall-clock time
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ from odice.policy.file import is_name
 from odice.policy.policy import Policy
 from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
-from odice.run.divergence import advice, all_finite, bad_metric
+from odice.run.divergence import advice, bad_metrics, bad_parameters
 from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines, open_sink, rows
@@ -125,8 +124,8 @@ class SeedRun:
         self._collect(wait=False)
         self._display.tick(step)
         numbers = {name: float(value) for name, value in metrics.items()}
-        if bad := bad_metric(numbers, self._plan.algorithm, self._prepared.value_limit):
-            raise self._diverged(step, *bad)
+        if bad := bad_metrics(numbers, self._plan.algorithm, self._prepared.value_limit):
+            raise self._diverged(step, bad)
         for name, number in numbers.items():
             self._sums[name] = self._sums.get(name, 0.0) + length * number
         self._count += length
@@ -149,8 +148,8 @@ class SeedRun:
     def save(self, step: int, state: Any) -> None:
         """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
         self._collect(wait=False)
-        if not all_finite(state):
-            raise self._diverged(step, "a parameter", math.nan)
+        if bad := bad_parameters(state):
+            raise self._diverged(step, bad)
         self._metrics.sync()
         self._evaluated.sync()
         pending = self._pending
@@ -262,12 +261,12 @@ class SeedRun:
         for sink in self._sinks:
             sink.write(group, step, values)
 
-    def _diverged(self, step: int, name: str, value: float) -> Diverged:
-        good = self._checkpoints.steps
+    def _diverged(self, step: int, bad: Mapping[str, float]) -> Diverged:
+        good, (name, value) = self._checkpoints.steps, next(iter(bad.items()))
         kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
+        change = advice(self._plan.algorithm, self._plan.settings, bad, self._prepared.source)
         return Diverged(
-            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. Try again with "
-            f"--out NEW_FOLDER and {advice(self._plan.algorithm, self._plan.settings)}."
+            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. {change}"
         )
 
 
