@@ -38,16 +38,24 @@ class Rollout:
 
     def start(self, env: gymnasium.Env) -> None:
         self.env = env
-        obs, _ = self._guard("reset", lambda: env.reset(seed=self.seed))
+
+        def call() -> Any:
+            obs, _ = env.reset(seed=self.seed)
+            return obs
+
+        obs = self._guard("reset", call)
         if self.start_noise:
             obs = perturb_start(env, self.start_noise, self.rng)
         self.obs = self._noisy(obs)
 
     def step(self, action: Any) -> None:
-        obs, reward, terminated, truncated, _ = self._guard("step", lambda: self.env.step(action))
-        self.total += float(reward)
+        def call() -> tuple[Any, float, bool]:
+            obs, reward, terminated, truncated, _ = self.env.step(action)
+            return obs, float(reward), bool(terminated or truncated)
+
+        obs, reward, self.over = self._guard("step", call)
+        self.total += reward
         self.length += 1
-        self.over = bool(terminated or truncated)
         self.obs = self._noisy(obs)
         if not self.over and self.length >= self.endless:
             raise OdiceError(f"{self.name} did not end within {self.length} steps; cut its episodes with --max-steps.")
