@@ -2,9 +2,10 @@
 
     python benchmarks/flips.py --flips 1000
 
-A small run is trained once. Then, again and again, one random bit of one random file is flipped (every file is taken in
-turn, so that small ones are not missed) and everything is read as a user of the run would: the configuration, the result,
-both logs, both policies (what they answer to 32 observations), and the newest checkpoint. Each flip must be
+A small run is trained once. Then, again and again, one random bit is flipped: the kinds of files take turns, and the files
+of a kind (the policies, the newest checkpoint) too, so that none is missed. Afterwards it is read as a user of the run
+would: the configuration, the result, a log, the policies (what they answer to 32 observations), or the checkpoint that the
+run would go on from. Each flip must be
 
 - refused: one sentence, or a warning and the checkpoint before; or
 - without effect: what is read is what was written (a space for a line break, a byte that nobody reads).
@@ -92,13 +93,13 @@ def flips(folder: Path, count: int, seed: int = 0) -> dict[str, Counter]:
     odice.train(data, out=str(run), **OPTIONS)
     read = readers(run, data)
     expected = {name: each(run) for name, each in read.items()}
-    files = sorted(p for p in run.rglob("*") if p.is_file() and p.name not in UNREAD and p.stat().st_size)
-    files = [p for p in files if p.relative_to(run).parts[0] in read]
+    kinds = {name: _files(run / name) for name in read} | {"checkpoints": _files(run / "checkpoints" / "60")}
     found: dict[str, Counter] = {name: Counter() for name in read}
     shutil.copytree(run, copy)
     for i in range(count):
-        path = copy / files[i % len(files)].relative_to(run)
-        name = path.relative_to(copy).parts[0]
+        name = list(kinds)[i % len(kinds)]
+        whole = kinds[name][i // len(kinds) % len(kinds[name])]
+        path = copy / whole.relative_to(run)
         content = bytearray(path.read_bytes())
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(content)
@@ -107,8 +108,13 @@ def flips(folder: Path, count: int, seed: int = 0) -> dict[str, Counter]:
             shutil.rmtree(copy)
             shutil.copytree(run, copy)
         else:
-            shutil.copyfile(files[i % len(files)], path)
+            shutil.copyfile(whole, path)
     return found
+
+
+def _files(path: Path) -> list[Path]:
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [each for each in found if each.is_file() and each.name not in UNREAD and each.stat().st_size]
 
 
 def main() -> int:
