@@ -87,7 +87,7 @@ class RunDirectory:
         identity = json.loads(json.dumps(identity))
         if (self.path / "config.json").exists():
             before = self.read("config.json")
-            found = {RENAMED.get(name, name): value for name, value in before.get("config", {}).items()}
+            found: dict[str, Any] = {RENAMED.get(name, name): v for name, v in before.get("config", {}).items()}
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})

@@ -23,7 +23,7 @@ import numpy as np
 
 from odice import __version__
 from odice.core.diagnostics import feature_products
-from odice.data.store.store import Streamed
+from odice.data.store import Streamed
 from odice.errors import Diverged, Interrupted, OdiceError
 from odice.run.directory import RunDirectory, differences
 from odice.run.evaluations import BackgroundEvaluator
