@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx,mazes]'
 	@touch $@
 
-demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, film in demo/
+demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, video in demo/
 	$(BIN)/odice demo --out demo
 
 toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in demo/toy/
