@@ -1,4 +1,7 @@
-"""Strict by default: a silent broadcast is the classic bug of this field, so rank promotion is an error here."""
+"""Strict by default: a silent broadcast is the classic bug of this field, so rank promotion is an error here.
+
+Shapes are checked too: what `odice.core` and `odice.algos` promise in annotations is tested at every call.
+"""
 
 import os
 
@@ -14,9 +17,13 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
+import jaxtyping
 from hypothesis import HealthCheck, settings
 
+import tests.checked  # so that the hook finds it
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jaxtyping.install_import_hook(["odice.core", "odice.algos"], f"{tests.checked.__name__}.checked")
 
 settings.register_profile("odice", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odice")
