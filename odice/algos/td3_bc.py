@@ -102,7 +102,7 @@ def critic_loss(critic: Critic, goal: Float[Array, " b"], batch: Batch) -> tuple
 
 
 def policy_loss(
-    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float
+    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, ""], PolicyMetrics]:
     """-k Q_1(s, pi(s)) and the cloning term."""
     action = policy.mode(batch.obs)
