@@ -5,7 +5,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from tests.collection.test_behavior import SMALL, small
 
 import odice
 from odice.algos.sac import SACConfig, sac
@@ -17,6 +16,7 @@ from odice.envs.small import LQR, PARKING
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
 from odice.types import Spec
+from tests.collection.test_behavior import SMALL, small
 
 
 @pytest.fixture(scope="module")
