@@ -5,14 +5,15 @@ Shapes are checked too: what `odice.core` and `odice.algos` promise in annotatio
 
 import os
 
-from odice.run.compilation import default_folder
+from odice.run.compilation import open_folder
 
 # Must be set before jax starts: two test workers on two cores, one thread each.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Most of the time of a first test run is compilation: what was compiled is kept, for all workers, processes and runs.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(default_folder()))
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (folder := open_folder()):
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 

@@ -38,10 +38,8 @@ def use_cache() -> Path | None:
         return None
     if chosen := jax.config.values["jax_compilation_cache_dir"]:
         return Path(chosen)
-    folder = default_folder()
-    if not _works_here() or not _is_ours(folder):
+    if (folder := open_folder()) is None:
         return None
-    delete_old(folder.parent)
     # An entry that cannot be read or written costs a compilation and nothing else.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -50,8 +48,17 @@ def use_cache() -> Path | None:
     return folder
 
 
+def open_folder() -> Path | None:
+    """The default folder, made and cleared of what is old, if it can be used. Does not import jax."""
+    folder = default_folder()
+    if not _works_here() or not _is_ours(folder):
+        return None
+    delete_old(folder.parent)
+    return folder
+
+
 def default_folder() -> Path:
-    """The folder for programs of this jaxlib, this CPU and this number of cores. Does not import jax."""
+    """The folder for programs of this jaxlib, this CPU and this number of cores."""
     facts = (version("jaxlib"), platform.python_version_tuple()[:2], platform.machine(), _cpu(), _cores())
     tag = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "odice" / f"xla-{tag}"
