@@ -52,7 +52,7 @@ def test_the_new_names_are_flags_and_the_old_ones_are_not(command, capsys):
     words = {"data": ["data", "collect"], "train": ["train", "--algo", "optidice"]}.get(command, [command])
     with pytest.raises(SystemExit):
         main([*words, "--help"])
-    flags = capsys.readouterr().out.split()
+    flags = capsys.readouterr().out.replace(",", " ").split()
     for old, new in RENAMED[command].items():
         assert new in flags or (command, new) == ("imitate", "--normalize")  # OptiDICE does not imitate
         assert old not in flags
