@@ -5,7 +5,7 @@ from importlib import import_module
 
 from odice import __version__
 from odice.cli.renamed import RENAMED, renamed
-from odice.errors import exit_code, unknown_name
+from odice.errors import OdiceError, exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
@@ -39,6 +39,8 @@ def usage() -> str:
 
 
 def run(argv: list[str]) -> int:
+    if sys.platform == "win32":
+        raise OdiceError("odice runs on Linux and macOS; on Windows, use it inside WSL.")
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
