@@ -21,6 +21,7 @@ from typing import Any
 
 from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 
 # Roles that one column plays; the observation and the action have families of columns.
 SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
@@ -90,12 +91,8 @@ class Schema:
         """The schema in a TOML or JSON file."""
         path = Path(path)
         try:
-            if path.stat().st_size > MAX_FILE:
-                raise OdiceError(f"{path}: larger than 1 MB, so this is not a schema file; is it the data?")
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, MAX_FILE)
             given = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        except OSError as error:
-            raise OdiceError(f"{path}: cannot read the schema file ({error.strerror}); check the path.") from error
         except (ValueError, RecursionError) as error:
             kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
             raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error

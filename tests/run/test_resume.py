@@ -123,7 +123,7 @@ def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, whole):
     for path in (tmp_path / "run" / "checkpoints" / "120").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
-    with pytest.warns(CheckpointWarning, match="120: this checkpoint is damaged"):
+    with pytest.warns(CheckpointWarning, match="120: this checkpoint cannot be used"):
         assert content(train(tmp_path / "run")) == whole
 
 

@@ -195,7 +195,7 @@ def test_options_and_settings_do_not_share_names():
         ({"reward": "minus3"}, "Did you mean 'minus-3'"),
         ({"algo": "odic"}, "Did you mean 'odice'"),
         ({"preset": "papr"}, "Did you mean 'paper'"),
-        ({"config": "nowhere.toml"}, "nowhere.toml: cannot read"),
+        ({"config": "nowhere.toml"}, "nowhere.toml: cannot be opened"),
     ],
 )
 def test_wrong_settings_are_one_sentence(wrong, message):
