@@ -91,3 +91,8 @@ def write(table: Table, path: Path) -> Path:
     """The table as a CSV file."""
     pl.DataFrame({name: pl.Series(name, column) for name, column in table.items()}).write_csv(path)
     return path
+
+
+from tests.worlds import ads, arm, batch, elevator, game, hospital, hvac, inventory, trading, traffic  # noqa: E402
+
+WORLDS = (hospital, hvac, ads, inventory, traffic, arm, trading, game, batch, elevator)
