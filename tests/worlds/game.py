@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.worlds import Table, World, observation_columns, record
 
-NAMES = ("x", "y", "has_key", "key_x", "key_y", "guard_x", "guard_y", "lives")
+NAMES = ("x", "y", "has_key", "key_x", "key_y", "guard_x", "guard_y")
 COLUMNS = {
     "observation": NAMES,
     "action": ("move",),
@@ -25,7 +25,7 @@ MOVES, DOOR = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]]), np.array([7, 7])
 def _start(rng: np.random.Generator, n: int) -> np.ndarray:
     key, guard = rng.integers(0, 8, (n, 2)), rng.integers(2, 8, (n, 2))
     zero = np.zeros((n, 1))
-    return np.concatenate([np.zeros((n, 2)), zero, key, guard, zero + 1], axis=1)
+    return np.concatenate([np.zeros((n, 2)), zero, key, guard], axis=1)
 
 
 def _toward(state: np.ndarray) -> np.ndarray:
@@ -43,9 +43,8 @@ def _step(rng: np.random.Generator, state: np.ndarray, actions: np.ndarray):
     place = np.clip(state[:, :2] + MOVES[actions], 0, 7)
     key = np.maximum(state[:, 2], (place == state[:, 3:5]).all(axis=1))
     guard = np.clip(state[:, 5:7] + MOVES[rng.integers(0, 4, len(state))], 0, 7)
-    lives = state[:, 7] - (guard == place).all(axis=1)
-    won, lost = (key > 0) & (place == DOOR).all(axis=1), lives < 1
-    after = np.concatenate([place, key[:, None], state[:, 3:5], guard, lives[:, None]], axis=1)
+    won, lost = (key > 0) & (place == DOOR).all(axis=1), (guard == place).all(axis=1)
+    after = np.concatenate([place, key[:, None], state[:, 3:5], guard], axis=1)
     return after, np.where(lost, -1.0, np.where(won, 1.0, 0.0)), won | lost
 
 
