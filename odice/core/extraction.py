@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -19,6 +19,7 @@ WeightForm = Literal["residual", "ratio", "excess"]
 """
 
 
+@runtime_checkable
 class Density(Protocol):
     """Whatever has log pi(a|s)."""
 
