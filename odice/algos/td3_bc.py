@@ -106,7 +106,7 @@ def critic_loss(
 
 
 def policy_loss(
-    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float
+    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, ""], PolicyMetrics]:
     """-k Q_1(s, pi(s)) and the cloning term."""
     action = policy.mode(batch.obs)

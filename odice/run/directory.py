@@ -23,7 +23,7 @@ from typing import Any
 
 from odice.errors import OdiceError
 from odice.files import complete_file, recover
-from odice.run.plan import RENAMED
+from odice.run.plan import rename
 
 
 class RunDirectory:
@@ -87,7 +87,7 @@ class RunDirectory:
         identity = json.loads(json.dumps(identity))
         if (self.path / "config.json").exists():
             before = self.read("config.json")
-            found = {RENAMED.get(name, name): value for name, value in before.get("config", {}).items()}
+            found = rename(before.get("config", {}))
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})

@@ -14,7 +14,7 @@ from odice.data.demonstrations import beside, demonstrations
 from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
-from odice.data.store.store import Streamed, stored
+from odice.data.store import Streamed, stored
 from odice.data.transitions import Convention, rows_of, to_transitions
 from odice.envs.make import make
 from odice.errors import OdiceError

@@ -99,7 +99,7 @@ def _on_disk(data: Any) -> Iterator[str | None]:
         yield None if data is None else os.fspath(data)
         return
     from odice.data.load import load
-    from odice.data.store.store import write_store
+    from odice.data.store import write_store
 
     with tempfile.TemporaryDirectory(prefix="odice-") as folder:
         write_store(load(data), f"{folder}/data")
@@ -111,7 +111,11 @@ def main(argument: str) -> int:
     from odice.run.train import train_plan
 
     told = json.loads(argument)
-    return exit_code(lambda: train_plan(make_plan(told["data"], **told["options"], **told["settings"])))
+
+    def work() -> None:
+        train_plan(make_plan(told["data"], **told["options"], **told["settings"]))
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ import numpy as np
 
 from odice import __version__
 from odice.core.diagnostics import feature_products
-from odice.data.store.store import Streamed
+from odice.data.store import Streamed
 from odice.errors import Diverged, Interrupted, OdiceError
+from odice.run.compilation import use_cache
 from odice.run.directory import RunDirectory, differences
 from odice.run.evaluations import BackgroundEvaluator
 from odice.run.holdout import look
@@ -105,6 +106,7 @@ def _folder(plan: Plan) -> Path:
 def _train(plans: list[Plan]) -> list[Run]:
     """Train these seeds together; they differ in seed and folder only."""
     plan = plans[0]
+    use_cache()
     with ExitStack() as stack:
         directories = [stack.enter_context(RunDirectory(_folder(each))) for each in plans]
         display = stack.enter_context(Display(plan.options.steps or 0, quiet=plan.options.quiet))
