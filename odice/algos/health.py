@@ -32,6 +32,9 @@ UNEVEN_WEIGHTS = Check("weight_ess", 0.03, "at least", "few transitions carry al
 WEIGHTS = (NO_WEIGHT, FEW_WEIGHTS, UNEVEN_WEIGHTS)
 """For policies that are learned by weighted cloning."""
 CLAMPED_WEIGHTS = Check("weight_mean", 50.0, "at most", "most weights are at their clamp, so they tell nothing apart")
+LARGE_WEIGHTS = Check(
+    "weight_mean", 10.0, "at most", "weights are near their clamp: too sharp for the scale of the rewards", stop=False
+)
 VALUES_OF_RETURNS = Check(
     "value_excess", 1.0, "at most", "values lie outside every return of the log by more than the range of its returns"
 )

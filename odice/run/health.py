@@ -110,6 +110,11 @@ def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, pro
     measures |= _agreement(policy, probe)
     if drift := _drift(algorithm, rows):
         measures["drift"] = max(drift.values())
+    return weigh(algorithm, measures)
+
+
+def weigh(algorithm: Entry, measures: dict[str, float | None]) -> Health:
+    """What these numbers mean for a run of this algorithm."""
     findings, seen = [], set()
     for check in (*algorithm.health, *COMMON):  # of two limits for one number the stricter sentence comes first
         value = measures.get(check.metric)

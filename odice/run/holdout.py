@@ -22,7 +22,7 @@ import numpy as np
 
 from odice.core.extraction import Density
 from odice.data.dataset import Dataset, pick
-from odice.data.store.store import Streamed
+from odice.data.store import Streamed
 from odice.data.transitions import Convention, rows_of
 from odice.errors import OdiceError
 from odice.policy.guard import POOL, Guard, fit_guard
@@ -163,7 +163,7 @@ def _some(edges: np.ndarray, groups: np.ndarray, count: int, rng: np.random.Gene
 
 def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
     found = source.gather(rows) if isinstance(source, Streamed) else source.batch(jnp.asarray(rows))
-    return jax.device_get(found)
+    return jax.device_put(found)
 
 
 def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
