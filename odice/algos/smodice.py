@@ -25,6 +25,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
 from odice.algos.validation import require
@@ -55,7 +56,14 @@ class SMODICEConfig(UnionConfig):
         )
 
 
-@register("smodice", SMODICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr"))
+@register(
+    "smodice",
+    SMODICEConfig,
+    imitates=True,
+    value=lambda state: state.value,
+    when_diverged=("lower", "value_lr"),
+    health=UNION,
+)
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
     frame = Frame(cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)

@@ -26,6 +26,7 @@ from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
 from odice.run.divergence import advice, all_finite, bad_metric
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.health import Watch, judge
 from odice.run.loggers import JsonLines, open_sink, rows
 from odice.run.plan import Plan
 from odice.run.prepare import Prepared
@@ -63,6 +64,7 @@ class SeedRun:
         self._pending: Pending | None = None
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
+        self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
 
     # --- starting ------------------------------------------------------------------------------------------------------
 
@@ -118,6 +120,8 @@ class SeedRun:
         self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
         self._display.update(row)
         self._tell("train", step, row)
+        for said in self._watch(step, row):
+            self._display.warn(f"{self.directory.path}: {said}")
 
     def evaluate(self, step: int, network: Any) -> None:
         """Start an evaluation in the background; the one before must be finished first."""
@@ -148,11 +152,15 @@ class SeedRun:
     def finish(self, step: int, state: Any) -> dict[str, Any]:
         """The last evaluation, the last policy, and the mark that the run is finished."""
         self._collect(wait=True)
-        policy = self.policy(step, self._algo.policy(state))
-        policy.with_scores(_scores(self._last)).save(self.directory.policy / "last")
+        acts = self._algo.policy(state)
+        written = rows(self.directory.path / "metrics.jsonl")
+        health = jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+        policy = self.policy(step, acts).with_scores(_scores(self._last)).with_health(health)
+        policy.save(self.directory.policy / "last")
         result = {
             "step": step,
             "state_sha256": digest(state),
+            "health": health,
             "last": _scores(self._last),
             "best": self._best and {"mean": self._best[0], "step": self._best[1]},
             "logs_sha256": {"metrics.jsonl": self._metrics.sha256, "evaluations.jsonl": self._evaluated.sha256},
@@ -184,6 +192,7 @@ class SeedRun:
             env_id=known.env_id if is_name(known.env_id) else None,
             reference=known.reference,
             step=step,
+            guard=known.guard,
         )
 
     def _submit(self, step: int, network: Any) -> None:
