@@ -39,7 +39,7 @@ from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import qdice
 from odice.core.critics import Critic
-from odice.core.discriminator import Points
+from odice.core.discriminator import Points, interpolate
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
@@ -103,7 +103,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     obs = jnp.where(ended, batch.obs, batch.next_obs)
     action = jnp.where(ended, batch.action, jax.lax.stop_gradient(drawn.there.action[0]))
     rows = jax.random.permutation(key_rows, obs.shape[0])
-    return between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
+    return interpolate(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
 
 
 @register(
