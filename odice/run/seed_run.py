@@ -17,7 +17,7 @@ import jax
 from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
-from odice.evaluation.evaluate import Evaluation
+from odice.evaluation.evaluate import Evaluation, evaluation_seed
 from odice.files import checksum
 from odice.jsonable import jsonable
 from odice.policy.file import is_name
@@ -197,7 +197,8 @@ class SeedRun:
 
     def _submit(self, step: int, network: Any) -> None:
         if self._evaluations is not None:
-            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), self.seed))
+            seed = evaluation_seed(self.seed, step)
+            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
     def _collect(self, wait: bool) -> None:
         """Write down the evaluation that is under way, if it is finished (or as soon as it is)."""

@@ -43,6 +43,7 @@ def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndar
         "rewards": rewards,
         "terminals": ends,
         "timeouts": np.zeros(n, bool),
+        "costs": np.zeros(n, np.float32),
     }
 
 
