@@ -1,7 +1,7 @@
 """The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight rewards with it.
 
     d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t         what the policy would visit
-    J = E_{d^pi}[r] / c = E_D[zeta r] / c
+    J = E_{d^pi}[r] / c = E_D[zeta r] / (c E_D[zeta]),    E_D[zeta] = 1 if zeta is right
 
 All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s, a) d^pi(s, a, t),
 
@@ -15,7 +15,7 @@ All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', 
 | gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE                                       |
 | lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member              |
 
-The unified form has three estimates: dual E_D[zeta r] / c, which is what the table of estimates shows; primal E[nu0] + lam / c; and the
+The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam / c; and the
 Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far apart means not converged.
 
 An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's. Steps of
@@ -46,6 +46,10 @@ TABLE = 1 << 17
 """Rows that stand for the log, drawn evenly by their weights gamma^t."""
 
 
+LEAST_MASS = 0.05
+"""An estimate is not divided by less than this."""
+
+
 class Form(NamedTuple):
     """One row of the table above."""
 
@@ -56,11 +60,13 @@ class Form(NamedTuple):
     power: float
     """f(zeta) = |zeta|^power / power; 0 for none."""
     square: bool
+    rate: float = 3e-3
+    """Learning rate of Adam."""
 
 
 FORMS = {
-    "dual-dice": Form(0.0, 0.0, 0.0, "none", 3.0, False),
-    "gen-dice": Form(0.0, 1.0, 1.0, "ratio", 0.0, True),
+    "dual-dice": Form(0.0, 0.0, 0.0, "none", 3.0, False, 1e-3),
+    "gen-dice": Form(0.0, 1.0, 1.0, "ratio", 0.0, True, 1e-3),
     "gradient-dice": Form(0.0, 0.1, 1.0, "plain", 0.0, False),
     "dice": Form(1.0, 1.0, 0.0, "none", 2.0, True),
 }
@@ -71,7 +77,6 @@ class DICEConfig:
     hidden: tuple[int, ...] = (64, 64)
     updates: int = 5000
     batch_size: int = 256
-    learning_rate: float = 1e-3
     average: float = 2e-3
     """Estimates are read from a running average of the parameters, because saddle points are circled, not met."""
 
@@ -181,12 +186,17 @@ def _ratio(zeta: Critic, form: Form, states, actions) -> Float[Array, "heads n"]
     return jnp.square(out) if form.square else out
 
 
-def _terms(params: Params, data: Data, rows, starts, discount: float, form: Form):
+def _nu(params: Params, c: float, states, actions) -> Float[Array, "heads n"]:
+    """nu sums ratios over a horizon of 1 / c steps; a network that starts at 1 reaches that faster from half way."""
+    return params.nu(states, actions) / c**0.5
+
+
+def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form):
     """nu at the start; zeta; what zeta multiplies; nu; and the heads' weights of rows and starts."""
     here, there = data.states[data.here[rows]], data.states[data.there[rows]]
-    nu = params.nu(here, data.action[rows])
-    ahead = params.nu(there, data.policy_action[data.there[rows]])
-    first = params.nu(data.states[data.first[starts]], data.policy_action[data.first[starts]])
+    nu = _nu(params, c, here, data.action[rows])
+    ahead = _nu(params, c, there, data.policy_action[data.there[rows]])
+    first = _nu(params, c, data.states[data.first[starts]], data.policy_action[data.first[starts]])
     zeta = _ratio(params.zeta, form, here, data.action[rows])
     flow = (discount * data.goes_on[rows])[None] * ahead - nu
     residual = form.reward * data.reward[rows][None] + flow
@@ -195,7 +205,7 @@ def _terms(params: Params, data: Data, rows, starts, discount: float, form: Form
 
 def lagrangian(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form) -> Float[Array, " heads"]:
     """The saddle point's function, one number per head."""
-    first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, form)
+    first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form)
     mean = lambda x: jnp.mean(weight * x, axis=-1)
     total = c * jnp.mean(start_weight * first, axis=-1) + mean(zeta * residual)
     total += form.norm * (params.lam * (1 - mean(zeta)) + form.norm_square * jnp.square(params.lam) / 2)
@@ -210,7 +220,7 @@ def lagrangian(params: Params, data: Data, rows, starts, discount: float, c: flo
 
 @partial(jax.jit, static_argnames=("discount", "c", "form", "config"))
 def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: Form, config: DICEConfig) -> Params:
-    optimizer = adam(optax.cosine_decay_schedule(config.learning_rate, config.updates, 0.05))
+    optimizer = adam(optax.cosine_decay_schedule(form.rate, config.updates, 0.05))
 
     def one(carry, number):
         params, average, state = carry
@@ -232,18 +242,19 @@ def _read(params: Params, data: Data, discount: float, c: float, form: Form):
 
     def block(rows):
         zeta = _ratio(params.zeta, form, data.states[data.here[rows]], data.action[rows])
-        here = params.nu(data.states[data.here[rows]], data.action[rows])
-        ahead = params.nu(data.states[data.there[rows]], data.policy_action[data.there[rows]])
+        here = _nu(params, c, data.states[data.here[rows]], data.action[rows])
+        ahead = _nu(params, c, data.states[data.there[rows]], data.policy_action[data.there[rows]])
         flow = (discount * data.goes_on[rows])[None] * ahead - here
         weight = data.counts[:, data.episode[rows]]
         mean = lambda x: jnp.mean(weight * x, axis=-1)
-        return jnp.stack([mean(zeta * data.reward[rows][None]), mean(zeta * flow), mean(zeta), mean(jnp.square(zeta)), mean(jnp.ones_like(zeta))])
+        parts = (zeta * data.reward[rows][None], zeta * flow, zeta, jnp.square(zeta), jnp.ones_like(zeta))
+        return jnp.stack([mean(part) for part in parts])
 
     blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, 1024))
-    dual, flow, mass, squares, total = jnp.mean(blocks, axis=0) 
-    first = params.nu(data.states[data.first], data.policy_action[data.first])
+    dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
+    first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
     start = jnp.mean(data.counts * first, axis=-1)
     dual, flow, mass, squares = dual / total, flow / total, mass / total, squares / total
     primal = c * start + params.lam
     both = dual + flow + c * start + params.lam * (1 - mass)
-    return dual, primal, both, jnp.square(mass) / jnp.maximum(squares, 1e-8), mass
+    return dual / jnp.maximum(mass, LEAST_MASS), primal, both, jnp.square(mass) / jnp.maximum(squares, 1e-8), mass

@@ -23,7 +23,7 @@ def doubly_robust(log: Log, learned: FQE, log_ratio: np.ndarray, discount: float
     weights = episode_weights(log, log_ratio)
     before, after = weights[:, :-1] * observed, weights[:, 1:] * observed
     everyone = np.ones((1, log.episodes))
-    value, replicates, effective = [], [], []
+    value, replicates = [], []
     for row, gamma in enumerate((discount, 1.0)):
         discounting = gamma ** np.arange(log.horizon)
         v = log.table(learned.v[row][log.index])
@@ -31,5 +31,4 @@ def doubly_robust(log: Log, learned: FQE, log_ratio: np.ndarray, discount: float
         for counted, out in ((everyone, value), (counts, replicates)):
             means = weighted_mean(before, v, counted) + weighted_mean(after, errors, counted)
             out.append(means @ discounting)
-        effective.append(effective_episodes(after, discounting))
-    return Weighted(np.array(value)[:, 0], np.array(replicates), np.array(effective))
+    return Weighted(np.array(value)[:, 0], np.array(replicates), effective_episodes(after))

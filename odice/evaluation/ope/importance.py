@@ -7,7 +7,7 @@ Weights are normalized at every time, so no episode can count more than all toge
 An episode that terminated stays in the sums with reward 0, for it earns nothing more; one that was cut leaves them.
 The behavior's own return is the same sum with every weight 1.
 
-    effective episodes at t = (sum_i w)^2 / sum_i w^2,               their mean over t, weighted by gamma^t, is reported
+    effective episodes at t = (sum_i w)^2 / sum_i w^2,               the least over t is reported
 
 A product of ratios dies out with the length of the episodes: with more than some tens of steps expect an effective size of 1,
 which is to say that the estimate is one lucky episode's return. The verdict does not use such an estimate.
@@ -29,8 +29,8 @@ class Weighted(NamedTuple):
     """(2,) discounted, undiscounted."""
     replicates: np.ndarray
     """(2, replicates)"""
-    effective: np.ndarray
-    """(2,) effective number of episodes."""
+    effective: float
+    """Effective number of episodes."""
 
 
 def episode_weights(log: Log, log_ratio: np.ndarray) -> np.ndarray:
@@ -48,11 +48,10 @@ def weighted_mean(weights: np.ndarray, values: np.ndarray, counts: np.ndarray) -
     return counts @ (weights * values) / np.where(below > 0, below, 1.0)
 
 
-def effective_episodes(weights: np.ndarray, discounting: np.ndarray) -> float:
-    """(sum w)^2 / sum w^2 at every time, averaged over the discounted times."""
+def effective_episodes(weights: np.ndarray) -> float:
+    """The least (sum w)^2 / sum w^2 over the times: a chain is as strong as its weakest link."""
     below = np.sum(weights**2, axis=0)
-    sizes = np.sum(weights, axis=0) ** 2 / np.where(below > 0, below, 1.0)
-    return float(np.sum(sizes * discounting) / np.sum(discounting))
+    return float(np.min(np.sum(weights, axis=0) ** 2 / np.where(below > 0, below, 1.0)))
 
 
 def importance(log: Log, log_ratio: np.ndarray, discount: float, counts: np.ndarray) -> Weighted:
@@ -64,7 +63,7 @@ def importance(log: Log, log_ratio: np.ndarray, discount: float, counts: np.ndar
     means = [weighted_mean(weights, rewards, c) for c in (everyone, counts)]
     discounting = [gamma ** np.arange(log.horizon) for gamma in (discount, 1.0)]
     value, replicates = (np.stack([mean @ d for d in discounting]) for mean in means)
-    return Weighted(value[:, 0], replicates, np.array([effective_episodes(weights, d) for d in discounting]))
+    return Weighted(value[:, 0], replicates, effective_episodes(weights))
 
 
 def behavior_return(log: Log, discount: float, counts: np.ndarray) -> Weighted:
