@@ -57,7 +57,7 @@ def test_damage_after_the_end_is_put_right_by_the_same_command(tmp_path, whole, 
     run = train(tmp_path / "run")
     flip(tmp_path / "run" / name, b"0.", 0) if name != "result.json" else flip(tmp_path / "run" / name, b'"mean": ', 1)
     with pytest.raises(OdiceError, match=name):
-        odice.Run.open(tmp_path / "run").evaluations if name != "metrics.jsonl" else run.metrics  # noqa: B018
+        odice.Run.open(tmp_path / "run").evaluations if name != "metrics.jsonl" else run.metrics
     with pytest.warns(LogWarning):
         assert content(train(tmp_path / "run")) == whole
     assert len(odice.Run.open(tmp_path / "run").metrics) == 5
