@@ -35,11 +35,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import FEW_RATIOS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import qdice
 from odice.core.critics import Critic
-from odice.core.discriminator import Points
+from odice.core.discriminator import Points, interpolate
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
@@ -103,7 +104,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     obs = jnp.where(ended, batch.obs, batch.next_obs)
     action = jnp.where(ended, batch.action, jax.lax.stop_gradient(drawn.there.action[0]))
     rows = jax.random.permutation(key_rows, obs.shape[0])
-    return between(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
+    return interpolate(key_share, (batch.obs, batch.action), (obs[rows], action[rows]))
 
 
 @register(
@@ -113,6 +114,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     discrete=False,
     diagnose="diagnose",
     when_diverged=("lower", "critic_lr"),
+    health=(FEW_RATIOS,),
 )
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""

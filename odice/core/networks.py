@@ -9,16 +9,19 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.types import Spec
 
-Init = Literal["torch", "orthogonal", "orthonormal", "glorot"]
+Init = Literal["torch", "orthogonal", "orthonormal", "glorot", "he"]
 """`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases.
-`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases."""
+`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases. `he`: a normal
+distribution of variance 2/fan_in, cut at two deviations as Keras has it, zero biases."""
 
 _GAINS = {"orthogonal": math.sqrt(2), "orthonormal": 1.0}
+_SCALED = {"glorot": jax.nn.initializers.glorot_uniform, "he": jax.nn.initializers.he_normal}
 
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 
@@ -26,8 +29,8 @@ LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
     if init in _GAINS:
         return orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
-    if init == "glorot":
-        return jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
+    if init in _SCALED:
+        return _SCALED[init]()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
     bound = 1 / math.sqrt(fan_in)
     key_w, key_b = jax.random.split(key)
     return (
@@ -99,16 +102,16 @@ class MLP(eqx.Module):
         return x
 
 
-def along_last(vector: Array, x: Array) -> Array:
+def along_last(vector: Array | np.ndarray, x: Array) -> Array | np.ndarray:
     """A per-feature vector, given the rank of `x` in words: rank promotion is an error in the tests."""
     return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
 
 
-def _add(x: Array, bias: Array) -> Array:
+def _add(x: Array, bias: Array | np.ndarray) -> Array:
     return x + along_last(bias, x)
 
 
-def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+def _layer_norm(x: Array, scale: Array | np.ndarray, shift: Array | np.ndarray) -> Array:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     centred = x - mean
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)

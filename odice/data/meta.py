@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from odice.encoding import Column, is_column
 from odice.errors import OdiceError
 
 MAX_ACTIONS = 100_000
@@ -28,6 +29,10 @@ class Meta:
     ref_min: float | None = None
     ref_max: float | None = None
     obs_layout: tuple[tuple[str, int], ...] | None = None
+    obs_columns: tuple[Column, ...] | None = None
+    """How a row of the table became an observation (`odice.encoding`)."""
+    action_names: tuple[str, ...] | None = None
+    """The columns of the action or, of discrete actions, what each number means."""
     history: tuple[str, ...] = ()
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -107,6 +112,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "ref_min": _is_number,
     "ref_max": _is_number,
     "obs_layout": _is_list_of(_is_part),
+    "obs_columns": _is_list_of(is_column),
+    "action_names": _is_list_of(_is_text),
     "history": _is_list_of(_is_text),
     "evidence": _is_evidence,
 }

@@ -77,6 +77,7 @@ class EvaluatorProcess:
             seeds=np.array(found["seeds"], np.int64),
             reference=self.reference,
             seconds=found["seconds"],
+            costs=None if found["costs"] is None else np.array(found["costs"], np.float64),
         )
 
     @property
@@ -195,7 +196,7 @@ def _evaluate(evaluator: Evaluator, asked: dict[str, Any], body: bytes) -> dict[
         finally:
             faulthandler.cancel_dump_traceback_later()
     numbers = {name: getattr(found, name).tolist() for name in ("returns", "lengths", "seeds")}
-    return {**numbers, "seconds": found.seconds}
+    return {**numbers, "seconds": found.seconds, "costs": None if found.costs is None else found.costs.tolist()}
 
 
 def _leave_with(parent: int) -> None:

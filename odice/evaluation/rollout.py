@@ -35,6 +35,7 @@ class Rollout:
         self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
         self.rng = np.random.default_rng([seed, 1])  # noise of its own, whoever runs beside it
         self.endless, self.total, self.length, self.over = endless, 0.0, 0, False
+        self.cost: float | None = None  # what `info["cost"]` added up to, where the environment says so
 
     def start(self, env: gymnasium.Env) -> None:
         self.env = env
@@ -49,12 +50,14 @@ class Rollout:
         self.obs = self._noisy(obs)
 
     def step(self, action: Any) -> None:
-        def call() -> tuple[Any, float, bool]:
-            obs, reward, terminated, truncated, _ = self.env.step(action)
-            return obs, float(reward), bool(terminated or truncated)
+        def call() -> tuple[Any, float, float | None, bool]:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return obs, float(reward), float(info["cost"]) if "cost" in info else None, bool(terminated or truncated)
 
-        obs, reward, self.over = self._guard("step", call)
+        obs, reward, cost, self.over = self._guard("step", call)
         self.total += reward
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
         self.length += 1
         self.obs = self._noisy(obs)
         if not self.over and self.length >= self.endless:

@@ -119,7 +119,8 @@ def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
 
 def _cql() -> Table:
     code = "official code of CQL (aviralkumar2907/CQL, d67dbe9c)"
-    general = settings(
+    # Its networks start as rlkit's do, its policy has no learnt scale of the spread, and it clones for 40,000 updates first.
+    general = settings(f"CORL's start of the networks, not that of the {code}", init="orthogonal") | settings(
         code,
         cql_temperature=1.0,
         n_actions=10,
@@ -149,6 +150,7 @@ def _optidice() -> Table:
         code,
         alpha=1.0,
         divergence="soft-chi2",
+        extraction="projection",
         e_loss="minimax",
         normalize=True,
         initial="episodes",
@@ -172,7 +174,8 @@ def _optidice() -> Table:
         eval_episodes=3,
         source=f"{code}; written for MuJoCo -v0 and Maze2D",
     )
-    return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol)))
+    maze = Row(settings(f"{code}, README, Maze2D command", e_loss="mse", alpha=0.001), protocol)
+    return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol), maze2d_umaze_v1=maze))
 
 
 TABLES = {

@@ -26,7 +26,7 @@ from odice.errors import OdiceError
 from odice.files import complete_file, read_json, recover, sealed, unsealed
 from odice.jsonable import jsonable
 from odice.run.loggers import LogWarning, rows
-from odice.run.plan import RENAMED
+from odice.run.plan import rename
 
 RECORD_BYTES = 64 << 20
 """No JSON file of a run is larger."""
@@ -95,7 +95,7 @@ class RunDirectory:
             before = self.read("config.json")
             if not isinstance(before.get("config"), dict):
                 raise OdiceError(f"{self.path / 'config.json'} holds no configuration; start a new run with --out.")
-            found: dict[str, Any] = {RENAMED.get(name, name): value for name, value in before["config"].items()}
+            found = rename(before["config"])
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})

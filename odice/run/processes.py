@@ -104,7 +104,7 @@ def _on_disk(data: Any) -> Iterator[str | None]:
         yield None if data is None else os.fspath(data)
         return
     from odice.data.load import load
-    from odice.data.store.store import write_store
+    from odice.data.store import write_store
 
     with tempfile.TemporaryDirectory(prefix="odice-") as folder:
         write_store(load(data), f"{folder}/data")

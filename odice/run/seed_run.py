@@ -18,7 +18,7 @@ import jax
 from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
-from odice.evaluation.evaluate import Evaluation
+from odice.evaluation.evaluate import Evaluation, evaluation_seed
 from odice.evaluation.rollout import GivenUp
 from odice.files import checksum
 from odice.jsonable import jsonable
@@ -28,6 +28,7 @@ from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
 from odice.run.divergence import advice, bad_metrics, bad_parameters
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.health import Watch, judge
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines, open_sink, rows
 from odice.run.plan import Plan
@@ -80,6 +81,7 @@ class SeedRun:
         self._given_up = 0
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
+        self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
 
     # --- starting ------------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,8 @@ class SeedRun:
         self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
         self._display.update(row)
         self._tell("train", step, row)
+        for said in self._watch(step, row):
+            self._display.warn(f"{self.directory.path}: {said}")
 
     def evaluate(self, step: int, network: Any) -> None:
         """Start an evaluation in the background; the one before must be finished first."""
@@ -173,11 +177,15 @@ class SeedRun:
 
     def finish(self, step: int, state: Any) -> dict[str, Any]:
         """The last policy, and the mark that the run is finished. First `settle`."""
-        policy = self.policy(step, self._algo.policy(state))
-        policy.with_scores(_scores(self._last)).save(self.directory.policy / "last")
+        acts = self._algo.policy(state)
+        written = rows(self.directory.path / "metrics.jsonl")
+        health = jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+        policy = self.policy(step, acts).with_scores(_scores(self._last)).with_health(health)
+        policy.save(self.directory.policy / "last")
         result = {
             "step": step,
             "state_sha256": digest(state),
+            "health": health,
             "last": _scores(self._last),
             "best": self._best and {"mean": self._best[0], "step": self._best[1]},
             "logs_sha256": {"metrics.jsonl": self._metrics.sha256, "evaluations.jsonl": self._evaluated.sha256},
@@ -209,11 +217,13 @@ class SeedRun:
             env_id=known.env_id if is_name(known.env_id) else None,
             reference=known.reference,
             step=step,
+            guard=known.guard,
         )
 
     def _submit(self, step: int, network: Any) -> None:
         if self._evaluations is not None and self._given_up < GIVE_UP:
-            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), self.seed))
+            seed = evaluation_seed(self.seed, step)
+            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
     def _collect(self, wait: bool) -> bool:
         """Write down the evaluation that is under way, if it is finished (or as soon as it is). True if none is left."""

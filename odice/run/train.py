@@ -23,10 +23,12 @@ import numpy as np
 
 from odice import __version__
 from odice.core.diagnostics import feature_products
-from odice.data.store.store import Streamed
+from odice.data.store import Streamed
 from odice.errors import Diverged, Interrupted, OdiceError
+from odice.run.compilation import use_cache
 from odice.run.directory import RunDirectory, differences
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.holdout import look
 from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
 from odice.run.options import RunOptions
@@ -104,6 +106,7 @@ def _folder(plan: Plan) -> Path:
 def _train(plans: list[Plan]) -> list[Run]:
     """Train these seeds together; they differ in seed and folder only."""
     plan = plans[0]
+    use_cache()
     with ExitStack() as stack:
         directories = [stack.enter_context(RunDirectory(_folder(each))) for each in plans]
         display = stack.enter_context(Display(plan.options.steps or 0, quiet=plan.options.quiet))
@@ -226,10 +229,14 @@ class Loop:
         return any(one.due is not None for _, one in self._alive())
 
     def _diagnose(self, state: Any) -> dict[str, float]:
-        value = self._plan.algorithm.value
-        if self._sample is None or value is None:
-            return {}
-        return {name: float(number) for name, number in feature_products(value(state), self._sample).items()}
+        algorithm, network = self._plan.algorithm, None
+        if algorithm.value is not None:
+            network = algorithm.value(state)
+        discount = algorithm.setting(self._plan.settings, algorithm.discount, 0.99)
+        found = look(self._algo.policy(state), network, self._prepared.probe, discount)
+        if self._sample is None or network is None:
+            return found
+        return found | {name: float(number) for name, number in feature_products(network, self._sample).items()}
 
     def _host_states(self) -> list[Any]:
         host = jax.device_get(self.state)
@@ -273,6 +280,8 @@ class Loop:
             raise failures[0]
         for run in runs:
             self._display.note(run.summary())
+            if run.result["health"]["verdict"] == "do not deploy":
+                self._display.warn(f"{run.path}: {run.result['health']['says']}")
         return runs
 
     def _interrupted(self) -> Interrupted:
@@ -301,6 +310,8 @@ def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Dis
     identity = {**plan.identity(), "env": prepared.env_id, "data": prepared.facts["fingerprint"]}
     if suboptimal := prepared.facts.get("suboptimal"):
         identity["suboptimal"] = suboptimal["fingerprint"]
+    if held := prepared.facts.get("held_out_episodes"):
+        identity["held_out_episodes"] = held
     known = versions()
     record = {
         "odice": __version__,

@@ -168,7 +168,7 @@ def test_updates_touch_only_their_own_network(name):
     _, state = warm(name, LINEAR | EXTRA[name])
     for own in ("value", "critic", "policy"):
         rates = {f"{each}_lr": LR if each == own else 0.0 for each in ("value", "critic", "policy")}
-        after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, None)
+        after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, KEY)
         for each in ("value", "critic", "policy"):
             moved = not np.array_equal(flatten(getattr(after, each)), flatten(getattr(state, each)))
             assert moved == (each == own)
@@ -189,11 +189,11 @@ def test_next_observation_of_a_terminal_is_never_used(name):
     batch = make_batch()
     algo, state = warm(name, LINEAR | EXTRA[name])
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
-    clean, dirty = (algo.update(state, each, None)[0] for each in (batch, garbage))
+    clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
     same(clean.critic, dirty.critic)
     moved = garbage._replace(terminated=jnp.zeros_like(batch.terminated))
     with pytest.raises(AssertionError):
-        same(clean.critic, algo.update(state, moved, None)[0].critic, rtol=1e-2)
+        same(clean.critic, algo.update(state, moved, KEY)[0].critic, rtol=1e-2)
 
 
 # --- identities -----------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_the_policys_learning_rate_falls_along_a_cosine():
     sizes = []
     for steps in (0, 3):
         algo, state = warm("iql", LINEAR | {"cosine_steps": 4}, steps=steps)
-        after, _ = algo.update(state, make_batch(), None)
+        after, _ = algo.update(state, make_batch(), KEY)
         gradient = flatten(after.policy) - flatten(state.policy)
         sizes.append(np.abs(gradient).max())
     assert sizes[0] == pytest.approx(LR, rel=1e-3)  # Adam's first step has the size of its rate
