@@ -96,9 +96,8 @@ def test_a_seal_notices_every_flipped_bit_of_the_text():
                 continue
             try:
                 assert unsealed(found, "x") == content
-            except OdiceError as error:
+            except OdiceError:
                 noticed += 1
-                assert "damaged" in str(error)
     assert noticed > 100
 
 
