@@ -3,7 +3,7 @@
     python benchmarks/health.py --out /tmp/health              # about ten minutes on two busy cores
     python benchmarks/health.py --out /tmp/health --table      # the table again, from what is there
 
-A run is good if its policy earns at least 80 % of what the log's behavior earns beyond random actions, failed below 50 %, and
+A run is good if its policy earns at least 70 % of what the log's behavior earns beyond random actions, failed below 50 %, and
 neither in between; by 400 episodes in the world itself, which the run never sees. Each setting runs with three seeds.
 """
 
@@ -30,7 +30,7 @@ from odice.run.health import weigh
 from odice.run.run import Run
 from tests.worlds import arm, hospital, hvac, record, simulate, traffic
 
-EPISODES, GOOD, FAILED, SEEDS = 400, 0.8, 0.5, 3
+EPISODES, GOOD, FAILED, SEEDS = 400, 0.7, 0.5, 3
 register_reward_map("thousandth", reward_scale=1e-3)
 register_reward_map("thousandfold", reward_scale=1e3)
 
