@@ -70,7 +70,7 @@ def dataset(world: ModuleType) -> Dataset:
             name: tuple(bound.astype(float).tolist())
             for name, bound in (("action_low", steps.actions.min(axis=0)), ("action_high", steps.actions.max(axis=0)))
         }
-    ends = {"terminated": steps.terminated, "truncated": steps.truncated, "episode": steps.episode}
+    ends: dict[str, Any] = {"terminated": steps.terminated, "truncated": steps.truncated, "episode": steps.episode}
     return from_steps(
         steps.observations, steps.actions, steps.rewards, **ends, meta=Meta(source=world.__name__, **meta)
     )
