@@ -21,7 +21,7 @@ ABOUT = "Learn a policy from a data set. Run the same command again to continue 
 def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> Plan:
     """The run that the arguments ask for. `given` are options that the command itself decides."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("algo", "preset", "config", "data"):
+    for name in ("algo", "preset", "config", "data", "env"):
         peek.add_argument(f"--{name}")
     peek.add_argument("--imitation", action="store_true", default=None)
     peek.add_argument("--plugin", nargs="*")
@@ -43,7 +43,8 @@ def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **gi
         default=flags(options, base.settings),
         args=argv,
     )
-    return complete_plan(Plan(dataclasses.replace(parsed.options, **given), parsed.settings, base.preset))
+    chosen = dataclasses.replace(parsed.options, **given)
+    return complete_plan(base._replace(options=chosen, settings=parsed.settings))
 
 
 def main(argv: list[str]) -> int:

@@ -17,11 +17,13 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 
+Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
 SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
@@ -72,6 +74,15 @@ class Schema:
     """Return that counts as score 0."""
     ref_max: float | None = None
     """Return that counts as score 100."""
+    categories: tuple[str, ...] = ()
+    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the values."""
+    missing: Missing | None = None
+    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the
+    column's median, or split the episode there, which also takes out rows without an action or a reward."""
+    missing_indicator: bool | None = None
+    """Whether each column that lacks values gets another beside it that says where."""
+    max_gap: float | None = None
+    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Schema:
@@ -90,12 +101,8 @@ class Schema:
         """The schema in a TOML or JSON file."""
         path = Path(path)
         try:
-            if path.stat().st_size > MAX_FILE:
-                raise OdiceError(f"{path}: larger than 1 MB, so this is not a schema file; is it the data?")
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, MAX_FILE)
             given = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        except OSError as error:
-            raise OdiceError(f"{path}: cannot read the schema file ({error.strerror}); check the path.") from error
         except (ValueError, RecursionError) as error:
             kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
             raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error
@@ -147,7 +154,8 @@ class Schema:
                 f"{where}: column {done[0]!r} does not say whether the world ended (terminated) or only the log did "
                 f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
             )
-        if not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
+        by_time = self.max_gap is not None and found["step"]
+        if not by_time and not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
             raise OdiceError(
                 f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
                 f"`first` or `last`. Columns: {_some(columns)}."
@@ -164,6 +172,9 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
         items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
         if isinstance(items, list | tuple) and items and all(isinstance(i, str) and i for i in items):
             return tuple(items)
+    elif kind == "Missing | None":
+        if value in get_args(Missing):
+            return value
     elif kind == "str | None":
         if isinstance(value, str) and value:
             return value
@@ -187,6 +198,7 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
 _EXPECTED = {
     "tuple[str, ...]": "a column name or a list of names",
     "str | None": "one name",
+    "Missing | None": "one of " + ", ".join(get_args(Missing)),
     "bool | None": "true or false",
     "int | None": "a whole number above 0",
     "tuple[float, ...] | None": "a number or a list of finite numbers",

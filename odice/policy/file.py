@@ -13,6 +13,7 @@ import math
 import os
 import re
 import stat
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from odice import __version__
 from odice.errors import OdiceError
-from odice.files import complete_folder
+from odice.files import SEAL, checksum, complete_folder, sealed
 from odice.policy import card
 from odice.policy.guard import Guard, tensor_shapes
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from odice.policy.policy import Policy
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
-FORMAT, VERSION = "odice-policy", 1
+FORMAT, VERSION = "odice-policy", 2
+UNSEALED = 1
+"""The version before: nothing says whether its `policy.json` is what was written."""
 OUTPUTS = ("clip", "tanh", "argmax")
 ACTIVATIONS = ("relu", "tanh", "elu")
 
@@ -83,7 +86,7 @@ def write(path: Path, policy: Policy) -> None:
         with complete_folder(path) as folder:
             weights = save(tensors)
             (folder / WEIGHTS).write_bytes(weights)
-            text = json.dumps(_description(policy, _digest(weights)), indent=1, allow_nan=False)
+            text = json.dumps(sealed(_description(policy, _digest(weights))), indent=1, allow_nan=False)
             (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
             (folder / CARD).write_text(card.model_card(policy), "utf-8")
     except OSError as error:
@@ -134,11 +137,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     found = strict_json(_contents(path, MAX_JSON), path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         _refuse(path, f"it is not a policy's description (no `format: {FORMAT}`)")
-    if found.get("version") != VERSION:
-        _refuse(
-            path,
-            f"it has format version {found.get('version')!r:.40}, this odice reads version {VERSION}; update odice",
-        )
+    _check_seal(found, path)
     for key in ("network", "observation", "action", "config", "data", "preprocess", "scores"):
         if not isinstance(found.get(key), dict):
             _refuse(path, f"`{key}` must be an object")
@@ -148,6 +147,21 @@ def read_description(folder: Path) -> dict[str, Any]:
         if not (found.get(key) is None or is_name(found[key])):
             _refuse(path, f"`{key}` is not a plain name")
     return found
+
+
+def _check_seal(found: dict[str, Any], path: Path) -> None:
+    """A flipped digit anywhere in the description is noticed, not acted on."""
+    version = found.get("version")
+    if type(version) is not int or version not in (UNSEALED, VERSION):
+        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {VERSION}; update odice")
+    if SEAL not in found and version == UNSEALED:
+        warnings.warn(
+            f"{path} is of an older odice and has no checksum of itself: damage to it would not be noticed. "
+            "Policy.load(...).save(...) writes it with one.",
+            stacklevel=5,
+        )
+    elif found.pop(SEAL, None) != checksum(found):
+        _refuse(path, "its content is not what its SHA-256 was made of: the file was damaged or edited")
 
 
 def is_name(value: Any) -> bool:

@@ -249,7 +249,7 @@ class Policy:
         if pair is not None and not (
             isinstance(pair, list | tuple)
             and len(pair) == 2
-            and all(type(v) in (int, float) for v in pair)
+            and all(type(v) in (int, float) and abs(v) < 1e308 for v in pair)
             and pair[0] < pair[1]
         ):
             raise OdiceError(

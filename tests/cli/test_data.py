@@ -119,7 +119,7 @@ def test_unfinished_episodes_are_said_once_on_stderr(capsys, log):
     [
         (["inspect", "no-such-file.csv"], "no such file"),
         (["inspect", "{log}", "--reward", "rewrad"], "did you mean 'reward'"),
-        (["inspect", "{log}", "--schema", "none.toml"], "cannot read the schema file"),
+        (["inspect", "{log}", "--schema", "none.toml"], "cannot be opened"),
         (["inspect", "{log}", "--format", "tabel"], "Did you mean 'table'"),
         (["inspect", "hopper-medium-v2", "--data-dir", "{dir}"], "hopper-medium-v2"),
         (["convert", "{log}", "--out", "{dir}/x.txt"], "cannot tell the format"),
