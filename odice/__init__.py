@@ -22,6 +22,7 @@ _PUBLIC = {
     "batches": "odice.run.loop",
     "collect": "odice.collection.recipes",
     "divergence": "odice.core.divergences",
+    "estimate": "odice.evaluation.ope.estimate",
     "evaluate": "odice.evaluation.evaluate",
     "imitate": "odice.run.imitate",
     "load": "odice.data.load",

@@ -11,10 +11,10 @@ nothing unless some rows are terminated: then V drifts upwards without end, and 
 gives this algorithm absorbing states.
 
 Differs from the official code (KAIST-AILab/imitation-dice):
-- terminal rows are masked (there is no mask there; absorbing states make both the same);
-- observations are normalised by the union, not by the imperfect data alone, and with std + 1e-3;
-- networks start as torch's do, not with he_normal; Adam's epsilon is 1e-8, not 1e-7;
-- V's penalty is taken between states of the demonstrations and of the union.
+- terminal rows are masked, and absorbing states stand behind them; there, neither is so, and V(s') of a terminal row is that of the next
+  episode's first state. `bootstrap_terminals`, with the absorbing states off, is the nearest to it (preset `reference`);
+- observations are normalised by the union, not by the imperfect data alone;
+- Adam's epsilon is 1e-8, not 1e-7; the policy's mean before the tanh is not cut at +-7.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
 from odice.algos.validation import require
+from odice.core.networks import Init
 from odice.types import Algo, Spec
 
 
@@ -41,6 +43,11 @@ class DemoDICEConfig(UnionConfig):
     value_penalty: float = 1e-4
     """g: weight of ||grad V||^2 (official: 1e-4)."""
 
+    bootstrap_terminals: bool = False
+    """V(s') counts after a terminal too (official: there is no mask). s' is then what the data have there."""
+    init: Init = "he"
+    """Initialisation of all networks (official: he_normal)."""
+
     def __post_init__(self):
         super().__post_init__()
         require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
@@ -48,8 +55,14 @@ class DemoDICEConfig(UnionConfig):
 
 
 @register(
-    "demo-dice", DemoDICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr")
+    "demo-dice",
+    DemoDICEConfig,
+    imitates=True,
+    value=lambda state: state.value,
+    when_diverged=("lower", "value_lr"),
+    health=UNION,
 )
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
     """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
-    return union_algorithm(cfg, Frame(False, cfg.smooth, 1.0 + cfg.alpha, "kl-dv"), spec)
+    official = {"penalize_reward": True, "last_bias": False, "bootstrap_terminals": cfg.bootstrap_terminals}
+    return union_algorithm(cfg, Frame("action", cfg.smooth, 1.0 + cfg.alpha, "kl-dv", **official), spec)

@@ -12,10 +12,11 @@ Differs from the official code (hari-sikchi/DVL):
 - its chi-square f* is max(d + d^2/4, 0), which agrees with the conjugate for d >= 0 only: it is 0 on [-4, 0], and below
   *grows* and pushes V down. Its total variation f* is max(d, 0), where the conjugate is max(d, -1/2). Both are kept behind
   `surrogate`, which the published numbers need;
-- no random actions or action noise in the loss of V and no gradient penalty on Q, which are off there;
-- no dropout.
-Not verified: the paper's lam for each data set is not in its code (whose example, 1.0, switches the linear term off). The
-default is that of our V-DICE.
+- no action noise in the loss of V, no gradient penalty on Q and no dropout, which are off there. Its locomotion command adds one
+  uniform action per state to the loss of V (`random_actions`), and has lam = 1, which switches the linear term off: what then
+  holds V down are the random actions. Both are in the preset `reference`;
+- its third divergence, the reverse KL, is `xql`.
+Not verified: the paper's lam for each data set is not in its code. The default is that of our V-DICE.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class FDVLConfig(ImplicitConfig):
     """The official code's max(d + d^2/4, 0) and max(d, 0) in the place of the conjugates."""
     temperature: float = 3.0
     """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
+    random_actions: int = 0
+    """Uniform actions per state beside the logged one, in the loss of V (official locomotion command: 1)."""
     huber_delta: float = 20.0
     """Temporal differences beyond this count linearly in the loss of Q."""
     layer_norm: bool = True
@@ -62,9 +65,10 @@ class FDVLConfig(ImplicitConfig):
     def __post_init__(self):
         super().__post_init__()
         require(
-            0 < self.lam < 1,
-            f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*.",
+            0 < self.lam <= 1,
+            f"lam must lie in (0, 1], got {self.lam}: it trades (1 - lam) V for lam f*.",
         )
+        require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
         positive(self, "huber_delta", "temperature")
         name = divergence(self.divergence).name
         if self.surrogate and name not in SURROGATES:
@@ -78,6 +82,7 @@ def losses(cfg: FDVLConfig) -> Losses:
         value=lambda q, v: jnp.mean(cfg.lam * conjugate(q - v) + (1.0 - cfg.lam) * v),
         weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
         error=lambda d: huber(d, cfg.huber_delta),
+        random_actions=cfg.random_actions,
     )
 
 

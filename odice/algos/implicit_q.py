@@ -5,8 +5,9 @@ evaluated that is not in the data.
     pi   maximises  E_D[weight(q, V(s)) log pi(a|s)]
     Q_i  minimises  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
 
-One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL and f-DVL are
-this frame with their own `value_loss`, `weight` and `error`.
+One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL, f-DVL and XQL are
+this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform actions to those of the data, in the
+loss of V alone (`random_actions`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
 from odice.algos.validation import validate
 from odice.core.critics import Critic, min_over_heads
 from odice.core.extraction import effective_sample_size, weighted_cloning
@@ -84,6 +86,8 @@ class Losses(NamedTuple):
     """(q, v) -> how much each transition is imitated."""
     error: Callable[[Float[Array, "heads b"]], Float[Array, "heads b"]] = jnp.square
     """The loss of a temporal difference, elementwise."""
+    random_actions: int = 0
+    """Uniform actions per state beside the logged one, in the loss of V alone."""
 
 
 class State(NamedTuple):
@@ -97,8 +101,25 @@ class State(NamedTuple):
     step: Int[Array, ""]
 
 
-DECLARED: dict[str, Any] = {"schedule": "cosine_steps", "value": lambda state: state.value}
+DECLARED: dict[str, Any] = {
+    "schedule": "cosine_steps",
+    "value": lambda state: state.value,
+    "health": (*WEIGHTS, CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS),
+}
 """What every algorithm of this frame tells the run."""
+
+
+def with_random_actions(batch: Batch, count: int, spec: Spec, key) -> tuple[Float[Array, "n obs"], Array]:
+    """The states and actions of a batch, and behind them `count` uniform actions for each state."""
+    if count == 0:
+        return batch.obs, batch.action
+    shape = (count * batch.action.shape[0], *batch.action.shape[1:])
+    if spec.discrete:
+        random = jax.random.randint(key, shape, 0, spec.action_dim, batch.action.dtype)
+    else:
+        random = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+    obs = jnp.concatenate([batch.obs, jnp.repeat(batch.obs, count, axis=0)])
+    return obs, jnp.concatenate([batch.action, random])
 
 
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
@@ -131,8 +152,8 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
             step=jnp.zeros((), jnp.int32),
         )
 
-    def value_loss(value: Ensemble, q: Values, batch: Batch) -> tuple[Float[Array, ""], Values]:
-        v = value(batch.obs)[0]
+    def value_loss(value: Ensemble, q: Values, obs: Float[Array, "n obs"]) -> tuple[Float[Array, ""], Values]:
+        v = value(obs)[0]
         return losses.value(q, v), v
 
     def critic_loss(
@@ -142,10 +163,12 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         return jnp.sum(jnp.mean(losses.error(td_target[None] - q), axis=1)), q
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        del key  # nothing here is random
-        q = min_over_heads(state.target(batch.obs, batch.action))
-        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q, batch)
+        obs, action = with_random_actions(batch, losses.random_actions, spec, key)
+        q = min_over_heads(state.target(obs, action))
+        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q, obs)
         value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
+        logged = batch.obs.shape[0]
+        q, v = q[:logged], v[:logged]
 
         v_used, judge = (value(batch.obs)[0], value) if cfg.fresh_value else (v, state.value)
         weight = losses.weight(q, v_used)

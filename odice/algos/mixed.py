@@ -1,9 +1,12 @@
-"""Demonstrations beside imperfect data: the frame of DemoDICE and SMODICE.
+"""Demonstrations beside imperfect data: the frame of DemoDICE, SMODICE and LobsDICE.
 
 With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c (`core.discriminator`):
 
     V    minimises  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
     pi   minimises  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
+
+The discriminator looks at s, at (s, a) or at (s, s'). Its gradient penalty is taken between demonstrations and union; DemoDICE and
+LobsDICE take it of r, not of c, and between rows of the union too. V's is taken at the union's states and between both, here and next.
 
 For KL the middle term is beta log E_U[exp(x / beta)], and w is exp(x / beta) divided by its mean over the batch. s0 are first states of
 episodes of U. The entropy's weight e is learnt so that the policy's entropy is H; it may be left out.
@@ -19,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -26,7 +30,7 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.validation import require, validate
 from odice.core.critics import Critic
-from odice.core.discriminator import classification_loss, grad_norm, interpolate, log_odds
+from odice.core.discriminator import Points, classification_loss, grad_norm, interpolate, log_odds
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
 from odice.core.networks import Ensemble, Init, value_network
@@ -45,7 +49,7 @@ class UnionConfig:
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     value_penalty: float = 0.0
-    """g: weight of ||grad V||^2, between demonstrations and union."""
+    """g: weight of ||grad V||^2."""
     value_weight_decay: float = 0.0
     """Coupled L2 decay of V."""
     entropy: bool = False
@@ -76,10 +80,10 @@ class UnionConfig:
 
 
 class Frame(NamedTuple):
-    """In what the two differ."""
+    """In what they differ."""
 
-    state_only: bool
-    """Whether the discriminator sees the state alone, or the action too."""
+    judges: Literal["state", "action", "next"]
+    """What the discriminator sees: s, (s, a) or (s, s')."""
     smooth: float
     """What holds the reward back at both ends (`discriminator.log_odds`)."""
     beta: float
@@ -88,10 +92,18 @@ class Frame(NamedTuple):
     """Updates in which the discriminator alone learns, and after which it does not; 0 lets all learn together."""
     activation: Callable[[Array], Array] = jax.nn.relu
     """Of the discriminator."""
+    discriminator_init: Init | None = None
+    """How the discriminator starts, if not as the others."""
+    penalize_reward: bool = False
+    """The discriminator's penalty is on r, and between rows of the union too; off, on c and between the two samples."""
+    last_bias: bool = True
+    """Whether the outputs of c and V have biases."""
+    bootstrap_terminals: bool = False
+    """V(s') counts after a terminal too: m = 1."""
 
 
 class State(NamedTuple):
-    discriminator: Critic | Ensemble
+    discriminator: Critic | Ensemble | Pairs
     value: Ensemble
     policy: SquashedPolicy | CategoricalPolicy
     log_entropy: Float[Array, ""]
@@ -101,9 +113,47 @@ class State(NamedTuple):
     step: Int[Array, ""]
 
 
+class Pairs(eqx.Module):
+    """A discriminator of (s, s')."""
+
+    network: Ensemble
+
+    def __call__(self, obs: Float[Array, "b obs"], next_obs: Float[Array, "b obs"]) -> Float[Array, "heads b"]:
+        return self.network(jnp.concatenate([obs, next_obs], axis=-1))
+
+
+def following(frame: Frame, batch: Batch) -> Float[Array, "b obs"]:
+    """s', and s again where the episode ended: what is recorded there is arbitrary."""
+    if frame.bootstrap_terminals:
+        return batch.next_obs
+    return jnp.where(batch.terminated[:, None], batch.obs, batch.next_obs)
+
+
 def judged(frame: Frame, batch: Batch) -> tuple[Array, ...]:
     """What the discriminator looks at."""
-    return (batch.obs,) if frame.state_only else (batch.obs, batch.action)
+    if frame.judges == "next":
+        return batch.obs, following(frame, batch)
+    return (batch.obs,) if frame.judges == "state" else (batch.obs, batch.action)
+
+
+def make_discriminator(cfg: UnionConfig, frame: Frame, spec: Spec, key) -> Critic | Ensemble | Pairs:
+    """The network that tells demonstrations from the union."""
+    options = {"heads": 1, "init": frame.discriminator_init or cfg.init, "activation": frame.activation}
+    options |= {"last_bias": frame.last_bias}
+    if frame.judges == "next":
+        return Pairs(value_network(key, Spec(2 * spec.obs_dim, 0), cfg.discriminator_hidden, **options))
+    make = value_network if frame.judges == "state" else Critic
+    return make(key, spec, cfg.discriminator_hidden, **options)
+
+
+def penalty_points(frame: Frame, ours: Points, theirs: Points, key) -> Points:
+    """Where the discriminator's slope is held at 1."""
+    between = interpolate(key, ours, theirs)
+    if not frame.penalize_reward:
+        return between
+    order = jax.random.permutation(jax.random.fold_in(key, 1), theirs[0].shape[0])
+    among = interpolate(key, tuple(part[order] for part in theirs), theirs)
+    return tuple(jnp.concatenate(both) for both in zip(between, among, strict=True))
 
 
 def discriminator_loss(cfg: UnionConfig, frame: Frame, network, batch: Batch, key):
@@ -111,7 +161,8 @@ def discriminator_loss(cfg: UnionConfig, frame: Frame, network, batch: Batch, ke
     assert batch.expert is not None
     ours, theirs = judged(frame, batch.expert), judged(frame, batch)
     expert, union = network(*ours), network(*theirs)
-    penalty = jnp.mean(jnp.square(grad_norm(network, interpolate(key, ours, theirs)) - 1))
+    sloped = (lambda *at: log_odds(network(*at), frame.smooth)) if frame.penalize_reward else network
+    penalty = jnp.mean(jnp.square(grad_norm(sloped, penalty_points(frame, ours, theirs, key)) - 1))
     seen = {
         "discriminator_loss": classification_loss(expert, union),
         "reward_expert": jnp.mean(log_odds(expert, frame.smooth)),
@@ -125,12 +176,15 @@ def value_loss(cfg: UnionConfig, frame: Frame, value: Ensemble, reward: Float[Ar
     assert batch.initial_obs is not None
     assert batch.expert is not None
     v = value(batch.obs)
-    x = residual(v, value(batch.next_obs), reward, batch.mask, cfg.discount)
+    mask = jnp.ones_like(batch.mask) if frame.bootstrap_terminals else batch.mask
+    x = residual(v, value(batch.next_obs), reward, mask, cfg.discount)
     dual = frame.beta * jnp.mean(divergence(frame.divergence).conjugate(x / frame.beta))
     loss = (1 - cfg.discount) * jnp.mean(value(batch.initial_obs)) + dual
     if cfg.value_penalty > 0:
-        points = interpolate(key, (batch.expert.obs,), (batch.obs,))
-        loss += cfg.value_penalty * jnp.mean(jnp.square(grad_norm(value, points)))
+        pairs = [(batch.expert.obs, batch.obs), (following(frame, batch.expert), following(frame, batch))]
+        points = [interpolate(key, (ours,), (theirs,))[0] for ours, theirs in pairs]
+        slopes = grad_norm(value, (jnp.concatenate([batch.obs, *points]),))
+        loss += cfg.value_penalty * jnp.mean(jnp.square(slopes))
     return loss, (x[0], v[0])
 
 
@@ -156,10 +210,8 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
 
     def init(key) -> State:
         key_discriminator, key_value, key_policy = jax.random.split(key, 3)
-        options = {"heads": 1, "init": cfg.init, "activation": frame.activation}
-        make = value_network if frame.state_only else Critic
-        discriminator = make(key_discriminator, spec, cfg.discriminator_hidden, **options)
-        value = value_network(key_value, spec, cfg.value_hidden, heads=1, init=cfg.init)
+        discriminator = make_discriminator(cfg, frame, spec, key_discriminator)
+        value = value_network(key_value, spec, cfg.value_hidden, heads=1, init=cfg.init, last_bias=frame.last_bias)
         kind = CategoricalPolicy if spec.discrete else SquashedPolicy
         policy, log_entropy = kind(key_policy, spec, cfg.policy_hidden, init=cfg.init), jnp.zeros(())
         return State(

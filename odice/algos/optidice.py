@@ -38,6 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic
@@ -56,13 +57,13 @@ class OptiDICEConfig:
     """OptiDICE. Defaults follow the official code, without its warm-up."""
 
     alpha: float = 1.0
-    """alpha: strength of the divergence from the data (official default 1; the paper's values could not be verified)."""
+    """alpha: strength of the divergence from the data (official default 1, its Maze2D command 0.001; the paper's were not at hand)."""
     divergence: Literal["soft-chi2", "half-pearson", "kl"] = "soft-chi2"
     """f: the official code's 'elu' (its default), 'chisquare' and 'kl'."""
-    extraction: Literal["cloning", "projection"] = "cloning"
-    """From weights to a policy: weighted cloning, or the information projection."""
+    extraction: Literal["cloning", "projection"] = "projection"
+    """From weights to a policy: the information projection (the official default), or weighted cloning."""
     e_loss: Literal["minimax", "mse"] = "minimax"
-    """How e(s, a) is learnt."""
+    """How e(s, a) is learnt (official default minimax; its Maze2D command mse)."""
     normalize: bool = True
     """Learn the multipliers lam_v and lam_e; off, both stay 0."""
     lam_penalty: float = 0.0
@@ -175,6 +176,7 @@ def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch
     discrete=False,
     value=lambda state: state.value,
     when_diverged=("raise", "alpha"),
+    health=WEIGHTS,
 )
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
@@ -190,7 +192,7 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, **head)
         data_policy = None
         if cfg.extraction == "projection":
-            data_policy = SquashedMixture(key_data, spec, cfg.policy_hidden, components=cfg.mixture, **head)
+            data_policy = SquashedMixture(key_data, spec, cfg.policy_hidden, components=cfg.mixture, init=cfg.init)
         lam_v, lam_e, log_entropy = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
         return State(
             value=value,

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from odice.algos.health import Check
 from odice.errors import OdiceError, unknown_name
 from odice.plugins import load_entry_points
 from odice.types import Algo, Spec
@@ -44,6 +45,8 @@ class Entry(NamedTuple):
     """From a state to its value network, for the feature products of `--diagnostics`."""
     when_diverged: tuple[str, str] | None = None
     """What to advise when values diverge: what to do with which setting, such as ("lower", "lam")."""
+    health: tuple[Check, ...] = ()
+    """What healthy means for its metrics: the run checks it while it trains and at its end."""
 
     def setting(self, config: Any, name: str | None, default: Any) -> Any:
         """The value of a declared setting, or `default` where the algorithm declares none."""

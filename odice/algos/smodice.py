@@ -8,7 +8,8 @@ supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x =
     pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its mean over the batch, or max(0, x + 1)
 
 What both are made of is in `algos.mixed`. The discriminator is learnt first, with the policy standing still, and then kept.
-`state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds them.
+`state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds them (the official
+code makes some, but never samples them: preset `reference` has none).
 
 Differs from the official code (JasonMa2016/SMODICE):
 - log E exp(x) is computed with its maximum subtracted, and the weights exp(x) are divided by their mean: V is free up to a
@@ -25,9 +26,11 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
 from odice.algos.validation import require
+from odice.core.networks import Init
 from odice.types import Algo, Spec
 
 
@@ -47,6 +50,8 @@ class SMODICEConfig(UnionConfig):
     """Coupled L2 decay of V (official: 1e-4)."""
     entropy: bool = True
     """Hold the entropy of the policy at H (official)."""
+    init: Init = "glorot"
+    """Initialisation of V and the policy (official: Xavier's); the discriminator starts as torch's networks do."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -55,8 +60,16 @@ class SMODICEConfig(UnionConfig):
         )
 
 
-@register("smodice", SMODICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr"))
+@register(
+    "smodice",
+    SMODICEConfig,
+    imitates=True,
+    value=lambda state: state.value,
+    when_diverged=("lower", "value_lr"),
+    health=UNION,
+)
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
-    frame = Frame(cfg.state_only, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh)
+    judges = "state" if cfg.state_only else "action"
+    frame = Frame(judges, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh, discriminator_init="torch")
     return union_algorithm(cfg, frame, spec)

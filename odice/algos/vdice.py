@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
+from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import vdice
@@ -190,6 +191,7 @@ DECLARED: dict[str, Any] = {
     "diagnose": "diagnose",
     "value": lambda state: state.value,
     "when_diverged": ("lower", "lam"),
+    "health": WEIGHTS,
 }
 
 

@@ -12,6 +12,7 @@ _COLUMNS |= {
     f"--{name}": f"--{name}-column"
     for name in ("reward", "terminated", "truncated", "episode", "first", "last", "step")
 }
+_COLUMNS["--n-actions"] = "--n-choices"
 # command -> old flag -> new flag
 RENAMED: dict[str, dict[str, str]] = {
     "train": _RUN,

@@ -16,6 +16,8 @@ WeightForm = Literal["residual", "ratio", "excess"]
 `ratio`     max(0, R/2 + 1)   the density ratio (f')^{-1}(R) of Algorithm 1
 `excess`    max(0, R/2)       the ratio above that of a zero residual: drops the "+1"
 `residual`  max(0, R)         drops the "+1" and the factor: the paper's appendix and the reference code
+
+What is dropped is chi-square's. With KL the reference code weighs by the ratio e^(R - 1), and so does `residual`.
 """
 
 
@@ -30,7 +32,7 @@ def residual_weight(
     residual: Float[Array, "*n"], divergence: Divergence, form: WeightForm, clamp: float
 ) -> Float[Array, "*n"]:
     """The imitation weight of a residual, between 0 and `clamp`."""
-    if form == "residual":
+    if form == "residual" and divergence.name != "kl":
         weight = residual
     elif form == "excess":
         weight = divergence.weight(residual) - divergence.weight(jnp.zeros_like(residual))

@@ -15,11 +15,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.types import Spec
 
-Init = Literal["torch", "orthogonal", "orthonormal", "glorot"]
+Init = Literal["torch", "orthogonal", "orthonormal", "glorot", "he"]
 """`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases.
-`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases."""
+`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases. `he`: a normal
+distribution of variance 2/fan_in, cut at two deviations as Keras has it, zero biases."""
 
 _GAINS = {"orthogonal": math.sqrt(2), "orthonormal": 1.0}
+_SCALED = {"glorot": jax.nn.initializers.glorot_uniform, "he": jax.nn.initializers.he_normal}
 
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 
@@ -27,8 +29,8 @@ LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
     if init in _GAINS:
         return orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
-    if init == "glorot":
-        return jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
+    if init in _SCALED:
+        return _SCALED[init]()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
     bound = 1 / math.sqrt(fan_in)
     key_w, key_b = jax.random.split(key)
     return (

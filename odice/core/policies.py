@@ -15,7 +15,7 @@ and log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not cancel fo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from odice.core.networks import MLP, Init, along_last
+from odice.core.networks import MLP, Init, along_last, symmetric
 from odice.types import Spec
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -237,6 +237,21 @@ class SquashedPolicy(eqx.Module):
         return Deterministic(eqx.tree_at(last, self.network, means), "tanh")
 
 
+def mixture_head(components: int) -> Callable[..., Array]:
+    """An initialiser of a mixture's output layer: Glorot for shares and means, so that the components start apart; small spreads."""
+
+    def init(key: PRNGKeyArray, shape: tuple[int, int], dtype=jnp.float32) -> Array:
+        fan_in, size = shape[0], (shape[1] // components - 1) // 2
+        key_share, key_mean, key_std = jax.random.split(key, 3)
+        glorot = jax.nn.initializers.glorot_uniform()
+        share = glorot(key_share, (fan_in, components), dtype)
+        mean = glorot(key_mean, (fan_in, components * size), dtype).reshape(fan_in, components, size)
+        log_std = symmetric(1e-3)(key_std, (fan_in, components, size), dtype)
+        return jnp.concatenate([share, jnp.concatenate([mean, log_std], axis=-1).reshape(fan_in, -1)], axis=-1)
+
+    return init
+
+
 class SquashedMixture(eqx.Module):
     """tanh of a mixture of diagonal Gaussians: a model of the data's own policy."""
 
@@ -245,7 +260,7 @@ class SquashedMixture(eqx.Module):
 
     def __init__(self, key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, components: int = 5, **options):
         outputs = components * (1 + 2 * spec.action_dim)
-        self.network = MLP(key, (spec.obs_dim, *hidden, outputs), **options)
+        self.network = MLP(key, (spec.obs_dim, *hidden, outputs), last=mixture_head(components), **options)
         self.components = components
 
     def raw_log_prob(self, obs: Float[Array, "b obs"], raw: Float[Array, "b act"]) -> Float[Array, " b"]:

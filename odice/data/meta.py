@@ -74,7 +74,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    """Not NaN, and within what a float can hold: JSON has no bound on whole numbers."""
+    return (isinstance(value, float) and value == value) or (type(value) is int and abs(value) < 1e308)
 
 
 def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:

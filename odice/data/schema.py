@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
@@ -100,12 +101,8 @@ class Schema:
         """The schema in a TOML or JSON file."""
         path = Path(path)
         try:
-            if path.stat().st_size > MAX_FILE:
-                raise OdiceError(f"{path}: larger than 1 MB, so this is not a schema file; is it the data?")
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, MAX_FILE)
             given = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        except OSError as error:
-            raise OdiceError(f"{path}: cannot read the schema file ({error.strerror}); check the path.") from error
         except (ValueError, RecursionError) as error:
             kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
             raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error
@@ -203,8 +200,8 @@ class TableFlags:
     """Whether each column that lacks values gets another beside it that says where."""
     discrete: bool | None = None
     """Whether the action is a choice among options; otherwise whole numbers or words in one column are."""
-    n_actions: int | None = None
-    """Number of discrete actions."""
+    n_choices: int | None = None
+    """Number of discrete actions (`n_actions` of a schema), where some may never occur in the log."""
     action_low: tuple[float, ...] | None = None
     """Lower bound of the actions: one number, or one for each."""
     action_high: tuple[float, ...] | None = None
@@ -216,7 +213,7 @@ class TableFlags:
         for item in fields(TableFlags):
             value = getattr(self, item.name)
             if value not in (None, ()):
-                role = item.name.removesuffix("_columns").removesuffix("_column")
+                role = item.name.removesuffix("_columns").removesuffix("_column").replace("n_choices", "n_actions")
                 given[role] = ",".join(value) if item.name.endswith("_columns") else value
         if not given and file is None:
             return {}

@@ -55,6 +55,13 @@ class Evaluation:
     noise: float = 0.0
     start_noise: float = 0.0
     seconds: float = 0.0
+    costs: np.ndarray | None = None
+    """What each episode cost, where the environment reports costs (`info["cost"]`, as Safety-Gymnasium does)."""
+
+    @property
+    def cost(self) -> float | None:
+        """Mean cost of an episode."""
+        return None if self.costs is None else float(self.costs.mean())
 
     @property
     def mean(self) -> float:
@@ -71,8 +78,13 @@ class Evaluation:
 
     @property
     def percent_difference(self) -> float | None:
-        """100 (worst - mean) / |mean|, the paper's measure of robustness; None where the mean is 0."""
-        return 100.0 * (self.worst - self.mean) / abs(self.mean) if self.mean else None
+        """100 (worst - mean) / |mean|, the paper's measure of robustness; None where the mean is 0.
+
+        Of normalized scores, as the paper takes it; of returns where no reference is known.
+        """
+        values = self.returns if self.scores is None else self.scores
+        mean = float(values.mean())
+        return 100.0 * (float(values.min()) - mean) / abs(mean) if mean else None
 
     @property
     def scores(self) -> np.ndarray | None:
@@ -94,7 +106,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. Without the time it took: the same evaluation gives the same bytes."""
+        costs = {} if self.costs is None else {"costs": self.costs.tolist(), "cost": self.cost}
         return {
+            **costs,
             "env_id": self.env_id,
             "episodes": len(self.returns),
             "noise": self.noise,
@@ -143,6 +157,11 @@ def evaluate(
 def episode_seeds(seed: int, episodes: int) -> np.ndarray:
     """A seed for each episode. Neighboring `seed`s share none, and the first ones do not depend on how many follow."""
     return np.array([np.random.SeedSequence([seed, i]).generate_state(1)[0] for i in range(episodes)], np.int64)
+
+
+def evaluation_seed(seed: int, step: int) -> int:
+    """The seed of a run's evaluation at a step: every evaluation draws new starts, and a resumed run the same ones again."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
 class Evaluator:
@@ -225,6 +244,7 @@ class Evaluator:
             noise=noise,
             start_noise=start_noise,
             seconds=time.perf_counter() - began,
+            costs=_costs(rollouts),
         )
 
     def close(self) -> None:
@@ -238,6 +258,12 @@ class Evaluator:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _costs(rollouts: list[Rollout]) -> np.ndarray | None:
+    """The cost of each episode, if any reported one."""
+    found = [rollout.cost for rollout in rollouts]
+    return None if all(cost is None for cost in found) else np.array([cost or 0.0 for cost in found])
 
 
 def _in_words(obs_dim: int, action_dim: int, discrete: bool) -> str:

@@ -18,7 +18,7 @@ def rows(mujoco: Row, antmaze: Row, **others: Row) -> dict[str, Row]:
     return found | {name.replace("_", "-"): row for name, row in others.items()}
 
 
-# --- IQL, SQL, EQL, f-DVL: JAX codes that share data handling, networks and evaluation ------------------------------
+# --- IQL, SQL, EQL, f-DVL, XQL: JAX codes that share data handling, networks and evaluation ------------------------------
 
 CLIP = 1 - 1e-5
 
@@ -69,15 +69,24 @@ def _fdvl() -> Table:
     code = "official code of f-DVL (hari-sikchi/DVL, 4b7cf119)"
     mujoco, antmaze = _jax_protocols(code)
     general = _jax_networks(code, 3e-4, layer_norm=True, batch_size=1024)
-    general |= settings(code, divergence="pearson", surrogate=True, huber_delta=20.0)
-    return Table(
-        general,
-        mujoco,
-        rows(
-            Row(settings(f"{code}, MuJoCo config", temperature=3.0), mujoco),
-            Row(settings(f"{code}, AntMaze config", temperature=10.0, cosine_steps=0), antmaze),
-        ),
-    )
+    general |= settings(code, divergence="pearson", surrogate=True, huber_delta=20.0, lam=1.0)
+    moving = settings(f"{code}, MuJoCo config", temperature=3.0)
+    moving |= settings(f"{code}, README, locomotion command", random_actions=1)
+    maze = settings(f"{code}, AntMaze config", temperature=10.0, cosine_steps=0)
+    maze |= settings(f"{code}, README, AntMaze command", divergence="total-variation", lam=0.8)
+    return Table(general, mujoco, rows(Row(moving, mujoco), Row(maze, antmaze)))
+
+
+def _xql() -> Table:
+    code = "official code of XQL (Div99/xql, dff09af)"
+    mujoco, antmaze = _jax_protocols(code)
+    general = _jax_networks(code, 3e-4, layer_norm=True, batch_size=1024, huber_delta=20.0)
+    general |= settings(f"{code}, README, all commands", exponent_cap=5.0)
+    moving = settings(f"{code}, MuJoCo config", temperature=3.0)
+    moving |= settings(f"{code}, README, locomotion command", beta=1.0, random_actions=1)
+    maze = settings(f"{code}, AntMaze config", temperature=10.0, cosine_steps=0)
+    maze |= settings(f"{code}, README, AntMaze command", beta=0.8)
+    return Table(general, mujoco, rows(Row(moving, mujoco), Row(maze, antmaze)))
 
 
 # --- TD3+BC ---------------------------------------------------------------------------------------------------------
@@ -110,7 +119,8 @@ def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
 
 def _cql() -> Table:
     code = "official code of CQL (aviralkumar2907/CQL, d67dbe9c)"
-    general = settings(
+    # Its networks start as rlkit's do, its policy has no learnt scale of the spread, and it clones for 40,000 updates first.
+    general = settings(f"CORL's start of the networks, not that of the {code}", init="orthogonal") | settings(
         code,
         cql_temperature=1.0,
         n_actions=10,
@@ -140,6 +150,7 @@ def _optidice() -> Table:
         code,
         alpha=1.0,
         divergence="soft-chi2",
+        extraction="projection",
         e_loss="minimax",
         normalize=True,
         initial="episodes",
@@ -163,7 +174,8 @@ def _optidice() -> Table:
         eval_episodes=3,
         source=f"{code}; written for MuJoCo -v0 and Maze2D",
     )
-    return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol)))
+    maze = Row(settings(f"{code}, README, Maze2D command", e_loss="mse", alpha=0.001), protocol)
+    return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol), maze2d_umaze_v1=maze))
 
 
 TABLES = {
@@ -171,6 +183,7 @@ TABLES = {
     "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
     "eql": _ivr(2.0, 0.5, 5.0, sharpness=10.0, exponent_cap=5.0),
     "fdvl": _fdvl(),
+    "xql": _xql(),
     "td3-bc": td3_bc("official code of TD3+BC (sfujim/TD3_BC, 8791ad7)", "none", 10),
     "cql": _cql(),
     "optidice": _optidice(),

@@ -59,9 +59,20 @@ _PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalise
 _VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
 _IQ_LEARN = PROTOCOL._replace(normalize_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
 # Demonstrations beside imperfect data: a normalised KL has no minimum over V where rows are terminated.
-_UNION = PROTOCOL._replace(absorbing=True, source="the codes of DemoDICE and SMODICE, for as long as the others")
-_DEMO_DICE = "official code of DemoDICE (KAIST-AILab/imitation-dice, e377b73); the defaults are its"
-_SMODICE = "official code of SMODICE (JasonMa2016/SMODICE, d860c35); the defaults are its"
+_UNION = PROTOCOL._replace(
+    absorbing=True, source="absorbing states, which the official codes leave out; as long as the others"
+)
+_DEMO_DICE = "official code of DemoDICE and LobsDICE (KAIST-AILab/imitation-dice, e377b73); the defaults are its"
+_SMODICE = "official code of SMODICE (JasonMa2016/SMODICE, d860c35); the defaults are its. It makes absorbing rows, but never samples them"
+_UNMASKED = Table(
+    settings(f"{_DEMO_DICE}: no mask", bootstrap_terminals=True), PROTOCOL._replace(steps=2_000_000, source=_DEMO_DICE)
+)
+
+# The paper does not say how its BC, ValueDICE and IQ-Learn were set: O-DICE's policy with weight 1, and the official codes.
+TRAJECTORIES = (1, 10, 20, 30)
+"""The expert's episodes (from 0) that the released script imitates, one at a time: rows "Traj 1" to "Traj 4" of the paper's table."""
+SEEDS = (0, 10, 100)
+"""The seeds of the released script."""
 
 TABLES: dict[str, dict[str, Table]] = {
     "imitation": {
@@ -69,16 +80,27 @@ TABLES: dict[str, dict[str, Table]] = {
         "bc": _vdice(_CLONING | _TANH | _RATE),
         "value-dice": Table({}, _VALUE_DICE),
         "demo-dice": Table({}, _UNION),
+        "lobs-dice": Table({}, _UNION),
         "smodice": Table({}, _UNION),
     },
-    "paper": _family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
+    "paper": {
+        **_family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
+        "bc": _vdice(PAPER | _CLONING | _TANH, _PAPER_PROTOCOL, decays=False),
+        "value-dice": Table(
+            {}, _PAPER_PROTOCOL._replace(absorbing=True, source=f"{_TEXT} for the length; {_VALUE_DICE.source}")
+        ),
+        "iq-learn": Table(
+            {}, _PAPER_PROTOCOL._replace(normalize_obs=False, source=f"{_TEXT} for the length; {_IQ_LEARN.source}")
+        ),
+    },
     "reference": {
         **_family(_vdice(_REFERENCE | _LAMBDA_ETA, _REFERENCE_PROTOCOL)),
         "bc": _vdice(_REFERENCE | _CLONING, _REFERENCE_PROTOCOL),
         "value-dice": Table({}, _VALUE_DICE),
         "iq-learn": Table({}, _IQ_LEARN),
-        "demo-dice": Table({}, _UNION._replace(steps=2_000_000, source=_DEMO_DICE)),
-        "smodice": Table({}, _UNION._replace(steps=1_000_000, source=_SMODICE)),
+        "demo-dice": _UNMASKED,
+        "lobs-dice": _UNMASKED,
+        "smodice": Table({}, PROTOCOL._replace(steps=1_000_000, source=_SMODICE)),
     },
 }
 """preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their defaults."""

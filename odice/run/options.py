@@ -63,6 +63,8 @@ class RunFlags:
     convention: Convention = "bootstrap"
     """Which steps count: `bootstrap` keeps every step whose next state is known or does not matter, `qlearning` drops time-limit
     steps as D4RL does; the presets for offline RL use that."""
+    holdout: float | None = None
+    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or more."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
@@ -102,6 +104,8 @@ class RunFlags:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise OdiceError(f"{name} must be at least {least}, got {value}.")
+        if self.holdout is not None and not 0 <= self.holdout <= 0.5:
+            raise OdiceError(f"holdout is a share of the episodes from 0 to 0.5, got {self.holdout}.")
         if self.preset is not None and self.preset not in PRESETS:
             raise unknown_name("preset", self.preset, PRESETS)
         if self.reward is not None and self.reward not in REWARD_MAPS:

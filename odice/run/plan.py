@@ -15,6 +15,7 @@ from odice.algos import Entry, algorithms, entry
 from odice.algos.validation import settings_dict
 from odice.data.preprocess import REWARD_MAPS, Preprocess
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 from odice.plugins import load_plugins
 from odice.presets import OWN, Preset, preset
 from odice.run.options import RunOptions
@@ -23,6 +24,8 @@ ROW_STEPS = 1000
 """A row of metrics covers at most this many updates."""
 CHUNK_STEPS = 50
 """Updates per compiled call, at most: how often the loop looks up to see whether it should stop."""
+CONFIG_BYTES = 1 << 20
+"""A config file is smaller than this."""
 NOT_IN_FILES = ("plugin", "config", "resume")
 """Options that only a person can give: a file may not choose what is imported."""
 
@@ -34,7 +37,7 @@ class Plan(NamedTuple):
     settings: Any
     """The algorithm's config."""
     preset: Preset | None
-    typed_env: bool = True
+    typed_env: bool = False
     """Whether a person named the environment, not a file: only then may its name import a module."""
 
     @property
@@ -135,12 +138,10 @@ def row_name(data: Any) -> str | None:
 def read_config(path: str) -> dict[str, Any]:
     """The settings in a JSON or TOML file."""
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_text(path, CONFIG_BYTES)
         found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise OdiceError(f"{path}: cannot read the config file ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
-        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error}).") from None
+        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error!s:.160}).") from None
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(found).__name__}.")
     found = rename({str(name).replace("-", "_"): value for name, value in found.items()})

@@ -19,6 +19,8 @@ from odice.data.transitions import Convention, rows_of, to_transitions, why_left
 from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
+from odice.policy.guard import Guard
+from odice.run.holdout import Probe, hold_out, make_guard, make_probe
 from odice.run.plan import Plan
 from odice.types import Algo, Batch, Spec, Transitions
 
@@ -45,6 +47,10 @@ class Prepared(NamedTuple):
     """|V| beyond this is no value of these rewards."""
     raw: Spec
     """What the environment has."""
+    probe: Probe
+    """Transitions by which the policy is judged, some of them held out of training."""
+    guard: Guard
+    """What the policy will know of the observations it was trained on."""
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -54,6 +60,7 @@ def prepare(plan: Plan) -> Prepared:
     best = _best_episodes(plan)
     if best < 1.0:
         dataset = dataset.by_return(1.0 - best)
+    dataset, held = hold_out(plan, dataset)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
         seen, source = dataset, Streamed(dataset, options.convention, fitted)
@@ -76,8 +83,15 @@ def prepare(plan: Plan) -> Prepared:
         notes.append(left_out)
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
-    limit = _value_limit(dataset, fitted, plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99))
-    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, dataset.spec)
+    discount = plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99)
+    limit = _value_limit(dataset, fitted, discount)
+    rows = None
+    if held is not None:
+        facts["held_out_episodes"] = held.n_episodes
+        rows = to_transitions(fitted.apply(held), options.convention)
+    probe = make_probe(source, seen, rows, options.convention, discount, fitted if options.stream else None)
+    guard, raw = make_guard(dataset, held, options.convention), dataset.spec
+    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard)
 
 
 Read = tuple[Dataset, dict[str, Any], list[str]]

@@ -66,15 +66,20 @@ def _stop(workers: dict[int, subprocess.Popen[str]], number: int) -> None:
         worker.wait()
 
 
-def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subprocess.Popen[str]:
+def _told(plan: Plan, sources: dict[str, str | None]) -> dict[str, Any]:
+    """All that a worker must know."""
     own = [item.name for item in dataclasses.fields(plan.options) if item.name not in (*sources, "config")]
-    told = {
+    return {
         "data": sources["data"],
         "options": {name: getattr(plan.options, name) for name in own} | {"suboptimal": sources["suboptimal"]},
         "settings": settings_dict(plan.settings),
+        "typed_env": plan.typed_env,
     }
+
+
+def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subprocess.Popen[str]:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "odice.run.processes", json.dumps(told)],
+        [sys.executable, "-m", "odice.run.processes", json.dumps(_told(plan, sources))],
         env={**os.environ, **({} if alone else ONE_THREAD), PARENT: str(os.getpid())},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -106,14 +111,21 @@ def _on_disk(data: Any) -> Iterator[str | None]:
         yield f"{folder}/data"
 
 
-def main(argument: str) -> int:
+def worker_plan(told: dict[str, Any]) -> Plan:
+    """The plan that `_start` described; an environment that a file named is still one that a file named."""
     from odice.run.plan import make_plan
+
+    plan = make_plan(told["data"], **told["options"], **told["settings"])
+    return plan._replace(typed_env=told["typed_env"])
+
+
+def main(argument: str) -> int:
     from odice.run.train import train_plan
 
     told = json.loads(argument)
 
     def work() -> None:
-        train_plan(make_plan(told["data"], **told["options"], **told["settings"]))
+        train_plan(worker_plan(told))
 
     return exit_code(work)
 

@@ -68,6 +68,13 @@ class Display:
         else:
             print(text, flush=True)
 
+    def warn(self, text: str) -> None:
+        """A sentence that stays on the screen, however quiet the run."""
+        if self._quiet:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self.note(text)
+
     def _line(self) -> str:
         if self._began is None:
             return f"reading the data, compiling ... {_clock(time.monotonic() - self._opened)}"

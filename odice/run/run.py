@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
+from odice.run.directory import read_record
 from odice.run.loggers import rows
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Run:
         path = Path(path)
         if (path / "config.json").exists():
             result = path / "result.json"
-            return cls(path, json.loads(result.read_text("utf-8")) if result.exists() else {})
+            return cls(path, read_record(result) if result.exists() else {})
         inner = sorted(path.glob("*/config.json")) if path.is_dir() else []
         if not inner:
             raise OdiceError(f"{path} holds no run: there is no config.json in it or one folder below.")
@@ -40,7 +40,7 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """Everything that was decided and recorded before the run started."""
-        return json.loads((self._one() / "config.json").read_text("utf-8"))
+        return read_record(self._one() / "config.json")
 
     @property
     def policy(self) -> Policy:
@@ -88,8 +88,8 @@ class Run:
     def _frame(self, name: str) -> polars.DataFrame:
         import polars
 
-        file = self._one() / name
-        return polars.DataFrame(rows(file) if file.exists() else [], infer_schema_length=None)
+        sha256 = self.result.get("logs_sha256", {}).get(name)
+        return polars.DataFrame(rows(self._one() / name, sha256), infer_schema_length=None)
 
     def _one(self) -> Path:
         if self.seeds:

@@ -17,13 +17,16 @@ import jax
 from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
-from odice.evaluation.evaluate import Evaluation
+from odice.evaluation.evaluate import Evaluation, evaluation_seed
+from odice.files import checksum
+from odice.jsonable import jsonable
 from odice.policy.file import is_name
 from odice.policy.policy import Policy
 from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
 from odice.run.divergence import advice, all_finite, bad_metric
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.health import Watch, judge
 from odice.run.loggers import JsonLines, open_sink, rows
 from odice.run.plan import Plan
 from odice.run.prepare import Prepared
@@ -55,11 +58,13 @@ class SeedRun:
         self.failure: Diverged | None = None
         self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
         self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
+        self._run = _run_of(plan, prepared)
         self._sums: dict[str, float] = {}
         self._count = 0
         self._pending: Pending | None = None
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
+        self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
 
     # --- starting ------------------------------------------------------------------------------------------------------
 
@@ -67,6 +72,8 @@ class SeedRun:
         """The newest whole checkpoint. `like` is the state's shapes."""
 
         def wanted(facts: Mapping[str, Any]) -> dict[str, Any]:
+            if facts.get("run", self._run) != self._run:
+                raise ValueError(f"it belongs to another run, of seed {facts['run']['seed']}")
             if facts["pending"] in (None, facts["step"]):
                 return {"state": like}
             return {"state": like, "pending": jax.eval_shape(self._algo.policy, like)}
@@ -78,8 +85,10 @@ class SeedRun:
         step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
         self._checkpoints.forget_after(step)
         path, pending = self.directory.path, facts["pending"]
-        self._metrics = JsonLines(path / "metrics.jsonl", step)
-        self._evaluated = JsonLines(path / "evaluations.jsonl", step if pending is None else pending - 1)
+        known = facts.get("logs", {})
+        evaluated = step if pending is None else pending - 1
+        self._metrics = JsonLines(path / "metrics.jsonl", step, known.get("metrics"))
+        self._evaluated = JsonLines(path / "evaluations.jsonl", evaluated, known.get("evaluations"))
         self._timing = JsonLines(path / "timing.jsonl")
         self._sums, self._count = dict(facts["sums"]), facts["count"]
         for row in rows(path / "evaluations.jsonl"):
@@ -111,6 +120,8 @@ class SeedRun:
         self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
         self._display.update(row)
         self._tell("train", step, row)
+        for said in self._watch(step, row):
+            self._display.warn(f"{self.directory.path}: {said}")
 
     def evaluate(self, step: int, network: Any) -> None:
         """Start an evaluation in the background; the one before must be finished first."""
@@ -127,6 +138,7 @@ class SeedRun:
         pending = self._pending
         arrays = {"state": state} | ({"pending": pending.network} if pending and pending.step != step else {})
         facts = {"pending": pending.step if pending else None, "sums": self._sums, "count": self._count}
+        facts |= {"run": self._run, "logs": {"metrics": self._metrics.text, "evaluations": self._evaluated.text}}
         began = time.perf_counter()
         self._checkpoints.save(step, arrays, {"step": step, **facts})
         seconds = time.perf_counter() - began
@@ -140,13 +152,18 @@ class SeedRun:
     def finish(self, step: int, state: Any) -> dict[str, Any]:
         """The last evaluation, the last policy, and the mark that the run is finished."""
         self._collect(wait=True)
-        policy = self.policy(step, self._algo.policy(state))
-        policy.with_scores(_scores(self._last)).save(self.directory.policy / "last")
+        acts = self._algo.policy(state)
+        written = rows(self.directory.path / "metrics.jsonl")
+        health = jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+        policy = self.policy(step, acts).with_scores(_scores(self._last)).with_health(health)
+        policy.save(self.directory.policy / "last")
         result = {
             "step": step,
             "state_sha256": digest(state),
+            "health": health,
             "last": _scores(self._last),
             "best": self._best and {"mean": self._best[0], "step": self._best[1]},
+            "logs_sha256": {"metrics.jsonl": self._metrics.sha256, "evaluations.jsonl": self._evaluated.sha256},
         }
         self._metrics.sync()
         self._evaluated.sync()
@@ -175,11 +192,13 @@ class SeedRun:
             env_id=known.env_id if is_name(known.env_id) else None,
             reference=known.reference,
             step=step,
+            guard=known.guard,
         )
 
     def _submit(self, step: int, network: Any) -> None:
         if self._evaluations is not None:
-            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), self.seed))
+            seed = evaluation_seed(self.seed, step)
+            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
     def _collect(self, wait: bool) -> None:
         """Write down the evaluation that is under way, if it is finished (or as soon as it is)."""
@@ -215,6 +234,13 @@ class SeedRun:
             f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. Try again with "
             f"--out NEW_FOLDER and {advice(self._plan.algorithm, self._plan.settings)}."
         )
+
+
+def _run_of(plan: Plan, prepared: Prepared) -> dict[str, Any]:
+    """What a checkpoint says of the run it belongs to: the seed, and a checksum of all that the numbers depend on."""
+    settings = jsonable(settings_dict(plan.settings), words=True)
+    known = {"algo": plan.options.algo, "seed": plan.options.seed, "settings": settings}
+    return {"seed": plan.options.seed, "sha256": checksum({**known, "data": prepared.facts["fingerprint"]})}
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, Any]:

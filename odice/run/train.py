@@ -29,6 +29,7 @@ from odice.errors import Diverged, Interrupted, OdiceError
 from odice.run.compilation import use_cache
 from odice.run.directory import RunDirectory, differences
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.holdout import look
 from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
 from odice.run.options import RunOptions
@@ -234,10 +235,14 @@ class Loop:
             self._saved = self.step
 
     def _diagnose(self, state: Any) -> dict[str, float]:
-        value = self._plan.algorithm.value
-        if self._sample is None or value is None:
-            return {}
-        return {name: float(number) for name, number in feature_products(value(state), self._sample).items()}
+        algorithm, network = self._plan.algorithm, None
+        if algorithm.value is not None:
+            network = algorithm.value(state)
+        discount = algorithm.setting(self._plan.settings, algorithm.discount, 0.99)
+        found = look(self._algo.policy(state), network, self._prepared.probe, discount)
+        if self._sample is None or network is None:
+            return found
+        return found | {name: float(number) for name, number in feature_products(network, self._sample).items()}
 
     def _host_states(self) -> list[Any]:
         host = jax.device_get(self.state)
@@ -279,6 +284,8 @@ class Loop:
             raise failures[0]
         for run in runs:
             self._display.note(run.summary())
+            if run.result["health"]["verdict"] == "do not deploy":
+                self._display.warn(f"{run.path}: {run.result['health']['says']}")
         return runs
 
     def _interrupted(self) -> Interrupted:
@@ -307,6 +314,8 @@ def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Dis
     identity = {**plan.identity(), "env": prepared.env_id, "data": prepared.facts["fingerprint"]}
     if suboptimal := prepared.facts.get("suboptimal"):
         identity["suboptimal"] = suboptimal["fingerprint"]
+    if held := prepared.facts.get("held_out_episodes"):
+        identity["held_out_episodes"] = held
     known = versions()
     record = {
         "odice": __version__,

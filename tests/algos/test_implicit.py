@@ -1,4 +1,4 @@
-"""The family of implicit Q-learning (IQL, SQL, EQL, f-DVL): whole updates against numpy, order, gradients, identities."""
+"""The family of implicit Q-learning (IQL, SQL, EQL, f-DVL, XQL): whole updates against numpy, order, gradients, identities."""
 
 import dataclasses
 
@@ -13,6 +13,8 @@ from odice.algos.fdvl import losses as fdvl_losses
 from odice.algos.iql import IQLConfig
 from odice.algos.iql import losses as iql_losses
 from odice.algos.sql import EQLConfig, SQLConfig, exponential_losses, sparse_losses
+from odice.algos.xql import XQLConfig
+from odice.algos.xql import losses as xql_losses
 from odice.core import vdice
 from odice.core.critics import Critic, expectile, huber, min_over_heads
 from odice.core.divergences import divergence
@@ -55,7 +57,9 @@ EXTRA = {
     "sql": {"alpha": 0.7},
     "eql": {"alpha": 1.3, "sharpness": 4.0, "exponent_cap": 0.9},
     "fdvl": {"lam": 0.6, "temperature": 2.0, "huber_delta": 0.6},
+    "xql": {"beta": 1.3, "exponent_cap": 0.9, "temperature": 2.0, "huber_delta": 0.6, "random_actions": 2},
 }
+KEY = jax.random.key(5)
 NAMES = sorted(EXTRA)
 
 
@@ -74,17 +78,21 @@ def numpy_value_loss(name, q, v, frozen_v):
         z = np.minimum((q - v) / 1.3, 0.9)
         big = max(np.minimum((q - frozen_v) / 1.3, 0.9).max(), -1.0)
         return np.mean(np.exp(z - big) + np.exp(-big) * v / 1.3)
+    if name == "xql":
+        z = np.minimum((q - v) / 1.3, 0.9)
+        big = max(np.minimum((q - frozen_v) / 1.3, 0.9).max(), -1.0)
+        return np.mean(np.exp(-big) * (np.exp(z) - z - 1))
     y = q - v
     return np.mean(0.6 * np.where(y <= -2, -1, y + y**2 / 4) + 0.4 * v)
 
 
 def numpy_weight(name, q, v):
-    sharp = {"iql": 2.0, "eql": 4.0 / 1.3, "fdvl": 2.0}
+    sharp = {"iql": 2.0, "eql": 4.0 / 1.3, "fdvl": 2.0, "xql": 2.0}
     return np.clip(q - v if name == "sql" else np.exp(sharp[name] * (q - v)), 0, CLAMP)
 
 
 def numpy_error(name, d):
-    if name != "fdvl":
+    if name not in ("fdvl", "xql"):
         return d**2
     return np.where(np.abs(d) <= 0.6, 0.5 * d**2, 0.6 * (np.abs(d) - 0.3))
 
@@ -94,7 +102,12 @@ def numpy_update(name, state, batch, fresh=True):
     value, critic, target, policy = map(flatten, (state.value, state.critic, state.target, state.policy))
     q = twin(target, s, a).min(0)
     v_of = lambda theta, x: heads(theta, x, 1)[0]
-    loss = lambda theta: numpy_value_loss(name, q, v_of(theta, s), v_of(value, s))
+    every, wide_q = s, q
+    if name == "xql":  # two uniform actions beside each logged one
+        random = np.asarray(jax.random.uniform(KEY, (32, 2), minval=-1.0, maxval=1.0), np.float64)
+        every = np.concatenate([s, np.repeat(s, 2, axis=0)])
+        wide_q = twin(target, every, np.concatenate([a, random])).min(0)
+    loss = lambda theta: numpy_value_loss(name, wide_q, v_of(theta, every), v_of(value, every))
     new_value = adam(value, slope(loss, value), state.value_opt, LR)
     used = new_value if fresh else value
     weight = numpy_weight(name, q, v_of(used, s))
@@ -112,12 +125,23 @@ def test_one_update_equals_numpy(name, fresh):
     batch = make_batch()
     algo, state = warm(name, LINEAR | EXTRA[name] | {"fresh_value": fresh})
     expected = numpy_update(name, state, batch, fresh)
-    after, metrics = algo.update(state, batch, None)
+    after, metrics = algo.update(state, batch, KEY)
     for tree, numbers in zip((after.value, after.critic, after.target, after.policy), expected, strict=True):
         close(tree, numbers)
     assert after.step == 4
     assert 0 < metrics["weight_mean"] < CLAMP  # some weights are inside their clamp
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
+
+
+def test_xql_is_a_soft_maximum():
+    """The minimum over V of the Gumbel loss is beta log mean exp(q / beta)."""
+    q = np.array([0.0, 0.4, 1.0, -2.0])
+    for beta in (0.3, 1.0, 10.0):
+        loss = xql_losses(XQLConfig(beta=beta)).value
+        slope_at = jax.grad(lambda v, loss=loss: loss(jnp.asarray(q), jnp.full(4, v)))
+        best = beta * np.log(np.mean(np.exp(q / beta)))
+        np.testing.assert_allclose(slope_at(best), 0.0, atol=1e-5)
+        assert slope_at(best + 0.1) > 0 > slope_at(best - 0.1)
 
 
 def test_the_surrogate_of_the_official_fdvl_code():
@@ -144,7 +168,7 @@ def test_updates_touch_only_their_own_network(name):
     _, state = warm(name, LINEAR | EXTRA[name])
     for own in ("value", "critic", "policy"):
         rates = {f"{each}_lr": LR if each == own else 0.0 for each in ("value", "critic", "policy")}
-        after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, None)
+        after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, KEY)
         for each in ("value", "critic", "policy"):
             moved = not np.array_equal(flatten(getattr(after, each)), flatten(getattr(state, each)))
             assert moved == (each == own)
@@ -165,11 +189,11 @@ def test_next_observation_of_a_terminal_is_never_used(name):
     batch = make_batch()
     algo, state = warm(name, LINEAR | EXTRA[name])
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
-    clean, dirty = (algo.update(state, each, None)[0] for each in (batch, garbage))
+    clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
     same(clean.critic, dirty.critic)
     moved = garbage._replace(terminated=jnp.zeros_like(batch.terminated))
     with pytest.raises(AssertionError):
-        same(clean.critic, algo.update(state, moved, None)[0].critic, rtol=1e-2)
+        same(clean.critic, algo.update(state, moved, KEY)[0].critic, rtol=1e-2)
 
 
 # --- identities -----------------------------------------------------------------------------------------------------
@@ -261,7 +285,7 @@ def test_the_policys_learning_rate_falls_along_a_cosine():
     sizes = []
     for steps in (0, 3):
         algo, state = warm("iql", LINEAR | {"cosine_steps": 4}, steps=steps)
-        after, _ = algo.update(state, make_batch(), None)
+        after, _ = algo.update(state, make_batch(), KEY)
         gradient = flatten(after.policy) - flatten(state.policy)
         sizes.append(np.abs(gradient).max())
     assert sizes[0] == pytest.approx(LR, rel=1e-3)  # Adam's first step has the size of its rate
@@ -286,6 +310,7 @@ SEARCH = {
     "sql": {"alpha": 0.3},
     "eql": {"alpha": 1.0},
     "fdvl": {"lam": 0.7, "temperature": 3.0, "batch_size": 128},
+    "xql": {"beta": 0.5, "temperature": 3.0, "batch_size": 128},
 }
 
 
@@ -317,7 +342,9 @@ def test_it_finds_the_best_first_action(name, discrete):
         ("iql", {"weight_clamp": 0.0}, "weight_clamp"),
         ("sql", {"alpha": 0.0}, "alpha must be a positive number"),
         ("eql", {"sharpness": float("inf")}, "sharpness"),
-        ("fdvl", {"lam": 1.0}, "lam must lie"),
+        ("fdvl", {"lam": 1.1}, "lam must lie"),
+        ("fdvl", {"random_actions": -1}, "random_actions"),
+        ("xql", {"beta": 0.0}, "beta must be a positive number"),
         ("fdvl", {"divergence": "pearsson"}, "Did you mean 'pearson'"),
         ("fdvl", {"divergence": "kl", "surrogate": True}, "surrogate"),
         ("fdvl", {"polyak": 0.0}, "polyak"),

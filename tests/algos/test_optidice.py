@@ -208,7 +208,7 @@ def test_the_policy_waits_for_the_warm_up():
 
 
 def test_without_multipliers_they_stay_at_zero():
-    _, state = warm("optidice", LINEAR | {"normalise": False, "entropy": False}, jit=True, initial=True)
+    _, state = warm("optidice", LINEAR | {"normalize": False, "entropy": False}, jit=True, initial=True)
     assert (state.lam_v, state.lam_e, state.log_entropy) == (0, 0, 0)
 
 

@@ -1,7 +1,7 @@
-"""DemoDICE and SMODICE: whole updates against numpy, who learns when, and what the discriminator finds.
+"""DemoDICE, LobsDICE and SMODICE: whole updates against numpy, who learns when, and what the discriminator finds.
 
-The networks have no hidden layers. A linear network's slope is its weights, whatever the point, so the gradient penalties are
-numbers that do not depend on how points are mixed.
+The networks have no hidden layers. A linear network's slope is its weights, whatever the point, so V's and SMODICE's gradient
+penalties do not depend on how points are mixed. Those on r do: there the mixing weights are drawn as the code draws them.
 """
 
 import functools
@@ -15,12 +15,14 @@ from odice.algos import make
 from odice.core.discriminator import classification_loss, grad_norm, interpolate, log_odds
 from odice.errors import OdiceError
 from odice.types import Spec
-from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, linear, make_batch, same, slope
+from tests.algos.support import SPEC, adam, arrays, close, flatten, linear, make_batch, same, slope
 
 LINEAR = {"discriminator_hidden": (), "value_hidden": (), "policy_hidden": ()}
 GAMMA = 0.9
+SHARED = {"alpha": 0.5, "discriminator_penalty": 0.3, "value_penalty": 0.2, "discount": GAMMA, **LINEAR}
 SETTINGS = {
-    "demo-dice": {"alpha": 0.5, "discriminator_penalty": 0.3, "value_penalty": 0.2, "discount": GAMMA, **LINEAR},
+    "demo-dice": SHARED,
+    "lobs-dice": SHARED,
     "smodice": {"discriminator_penalty": 0.3, "value_weight_decay": 0.0, "discount": GAMMA, "entropy": False, **LINEAR},
 }
 
@@ -53,16 +55,50 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def numpy_discriminator_loss(theta, batch, actions):
-    look = lambda b: np.concatenate(arrays(b)[:2], -1) if actions else arrays(b)[0]
-    ours, theirs = heads(theta, look(batch.expert), 1), heads(theta, look(batch), 1)
+def net(theta, x):
+    """A linear network, with a bias if there is one number too many."""
+    return x @ theta[: x.shape[-1]] + theta[x.shape[-1] :].sum()
+
+
+def ends(batch):
+    """s', and s again where the episode ended."""
+    s, _, _, s2, mask = arrays(batch)
+    return np.where(mask[:, None] > 0, s2, s)
+
+
+LOOK = {
+    "demo-dice": lambda batch: np.concatenate(arrays(batch)[:2], -1),
+    "lobs-dice": lambda batch: np.concatenate([arrays(batch)[0], ends(batch)], -1),
+    "smodice": lambda batch: arrays(batch)[0],
+}
+
+
+def held_back(c):
+    return -np.log(1 / (sigmoid(c) + 1e-3) - 1 + 1e-3)
+
+
+def mixed_points(key, ours, theirs):
+    """Between the samples, and between rows of the union: one draw of mixing weights for both."""
+    mix = np.asarray(jax.random.uniform(key, (16,)), np.float64)[:, None]
+    order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 1), 16))
+    return np.concatenate([mix * ours + (1 - mix) * theirs, mix * theirs[order] + (1 - mix) * theirs])
+
+
+def numpy_discriminator_loss(name, theta, batch, key):
+    inputs = [LOOK[name](b) for b in (batch.expert, batch)]
+    ours, theirs = (net(theta, x) for x in inputs)
     cross = -np.mean(np.log(sigmoid(ours))) - np.mean(np.log(1 - sigmoid(theirs)))
-    return cross + 0.3 * (np.linalg.norm(theta[:-1]) - 1) ** 2
+    weights = np.linalg.norm(theta[: inputs[0].shape[-1]])
+    if name == "smodice":
+        return cross + 0.3 * (weights - 1) ** 2
+    c = net(theta, mixed_points(key, *inputs))
+    slopes = weights * (held_back(c + 1e-5) - held_back(c - 1e-5)) / 2e-5
+    return cross + 0.3 * np.mean((slopes - 1) ** 2)
 
 
 def numpy_residual(theta, reward, batch):
     s, _, _, s2, mask = arrays(batch)
-    return reward + GAMMA * mask * heads(theta, s2, 1)[0] - heads(theta, s, 1)[0]
+    return reward + GAMMA * mask * net(theta, s2) - net(theta, s)
 
 
 def squashed_log_prob(theta, batch):
@@ -74,26 +110,25 @@ def squashed_log_prob(theta, batch):
 
 
 CASES = {
-    # name: (beta, does the discriminator see actions, V's penalty, reward from the logit)
-    "demo-dice": (1.5, True, 0.2, lambda c: -np.log(1 / (sigmoid(c) + 1e-3) - 1 + 1e-3)),
-    "smodice": (1.0, False, 0.0, lambda c: c),
+    # name: (beta, V's penalty, reward from the logit)
+    "demo-dice": (1.5, 0.2, held_back),
+    "lobs-dice": (1.5, 0.2, held_back),
+    "smodice": (1.0, 0.0, lambda c: c),
 }
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_an_update_of_value_and_policy_is_the_one_of_the_equations(name):
-    beta, actions, penalty, reward_of = CASES[name]
+    beta, penalty, reward_of = CASES[name]
     update, state = begin(name)
     batch = union_batch(0)
     new, metrics = update(state, batch, jax.random.key(9))
-    s, a = arrays(batch)[:2]
-    seen = np.concatenate([s, a], -1) if actions else s
-    reward = reward_of(heads(flatten(state.discriminator), seen, 1)[0])
+    reward = reward_of(net(flatten(state.discriminator), LOOK[name](batch)))
 
     def value_loss(theta):
         x = numpy_residual(theta, reward, batch)
-        start = (1 - GAMMA) * heads(theta, np.asarray(batch.initial_obs, np.float64), 1).mean()
-        return start + beta * np.log(np.mean(np.exp(x / beta))) + penalty * np.sum(theta[:-1] ** 2)
+        start = (1 - GAMMA) * net(theta, np.asarray(batch.initial_obs, np.float64)).mean()
+        return start + beta * np.log(np.mean(np.exp(x / beta))) + penalty * np.sum(theta[:3] ** 2)
 
     theta = flatten(state.value)
     close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
@@ -116,12 +151,12 @@ def test_an_update_of_value_and_policy_is_the_one_of_the_equations(name):
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_an_update_of_the_discriminator_is_the_one_of_the_equations(name):
-    actions = CASES[name][1]
     update, state = begin(name, steps=1)
-    batch = union_batch(0)
-    new, _ = update(state, batch, jax.random.key(9))
+    batch, key = union_batch(0), jax.random.key(9)
+    new, _ = update(state, batch, key)
     theta = flatten(state.discriminator)
-    gradient = slope(lambda theta: numpy_discriminator_loss(theta, batch, actions), theta)
+    own = jax.random.split(key)[0]
+    gradient = slope(lambda theta: numpy_discriminator_loss(name, theta, batch, own), theta)
     close(new.discriminator, adam(theta, gradient, state.discriminator_opt, 3e-4))
 
 
@@ -129,11 +164,11 @@ def test_half_pearson_takes_the_weights_of_its_conjugate():
     update, state = begin("smodice", divergence="half-pearson")
     batch = union_batch(0)
     new, metrics = update(state, batch, jax.random.key(9))
-    reward = heads(flatten(state.discriminator), arrays(batch)[0], 1)[0]
+    reward = net(flatten(state.discriminator), arrays(batch)[0])
 
     def value_loss(theta):
         w = np.maximum(0, 1 + numpy_residual(theta, reward, batch))
-        return (1 - GAMMA) * heads(theta, np.asarray(batch.initial_obs, np.float64), 1).mean() + np.mean((w**2 - 1) / 2)
+        return (1 - GAMMA) * net(theta, np.asarray(batch.initial_obs, np.float64)).mean() + np.mean((w**2 - 1) / 2)
 
     theta = flatten(state.value)
     close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
@@ -158,12 +193,37 @@ def test_smodice_learns_its_discriminator_first_and_then_keeps_it():
     assert np.any(flatten(third.policy) != flatten(second.policy))
 
 
-def test_rewards_and_terminal_observations_are_not_read():
-    update, state = begin("demo-dice")
+@pytest.mark.parametrize("name", ["demo-dice", "lobs-dice"])
+def test_rewards_and_terminal_observations_are_not_read(name):
+    update, state = begin(name)
     batch = union_batch(0)
     ended = batch.terminated[:, None]
     other = batch._replace(reward=batch.reward + 7, next_obs=jnp.where(ended, 1e6, batch.next_obs))
     same(update(state, other, jax.random.key(0))[0], update(state, batch, jax.random.key(0))[0], rtol=0, atol=0)
+
+
+def test_without_a_mask_terminal_observations_count():
+    """As in the official code of DemoDICE: V's loss is then the one of rows that did not end."""
+    update, state = begin("demo-dice", bootstrap_terminals=True)
+    batch = union_batch(0)
+    going_on = batch._replace(terminated=jnp.zeros_like(batch.terminated))
+    masked, _ = begin("demo-dice")
+    same(
+        update(state, batch, jax.random.key(0))[0].value, masked(state, going_on, jax.random.key(0))[0].value, rtol=1e-5
+    )
+
+
+def test_networks_start_as_the_official_codes_have_it():
+    _, state = begin("demo-dice", steps=0, discriminator_hidden=(400,), value_hidden=(400,))
+    for network in (state.discriminator.heads, state.value.heads):
+        assert len(network.biases) == 1  # none at the output
+        assert not np.any(network.biases[0])
+        fan_in = network.weights[1].shape[-2]
+        np.testing.assert_allclose(np.std(network.weights[1]), np.sqrt(2 / fan_in), rtol=0.15)
+    _, state = begin("smodice", steps=0, value_hidden=(400,))
+    bound = np.sqrt(6 / (3 + 400))
+    np.testing.assert_allclose(np.max(np.abs(state.value.heads.weights[0])), bound, rtol=0.02)
+    assert np.any(state.discriminator.heads.biases[-1])  # torch's
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from odice import Policy, evaluate
 from odice.core.policies import GaussianPolicy
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import Evaluation, Evaluator, episode_seeds
+from odice.evaluation.evaluate import Evaluation, Evaluator, episode_seeds, evaluation_seed
 from odice.evaluation.rollout import BATCH_ENVS, Clock
 from odice.types import Spec
 
@@ -64,6 +64,9 @@ def test_returns_by_hand():
 def test_seeds_do_not_depend_on_how_many_and_do_not_overlap():
     assert episode_seeds(0, 5).tolist() == episode_seeds(0, 9)[:5].tolist()
     assert not set(episode_seeds(0, 100)) & set(episode_seeds(1, 100))
+    of_runs = [evaluation_seed(seed, step) for seed in range(3) for step in (0, 5000, 10_000)]
+    assert len(set(of_runs)) == 9
+    assert of_runs[4] == evaluation_seed(1, 5000)
 
 
 def test_a_system_without_affinity_and_alarms_gives_the_same(monkeypatch):
@@ -88,6 +91,8 @@ def test_statistics_by_hand():
 def test_statistics_without_reference_or_mean():
     found = Evaluation("x", np.zeros(2), np.ones(2, int), np.arange(2))
     assert (found.score, found.score_std, found.percent_difference) == (None, None, None)
+    shifted = Evaluation("x", np.array([12.0, 18.0]), np.ones(2, int), np.arange(2), reference=(10.0, 20.0))
+    assert shifted.percent_difference == pytest.approx(-60.0)  # of the scores 20 and 80
     costs = Evaluation("x", np.array([-1.0, -3.0]), np.ones(2, int), np.arange(2))
     assert costs.percent_difference == pytest.approx(-50.0)  # the worst is below the mean, whatever the sign
 

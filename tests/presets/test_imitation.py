@@ -4,7 +4,7 @@ import pytest
 
 import odice
 from odice.algos import algorithms
-from odice.presets.imitation import TABLES
+from odice.presets.imitation import TABLES, TRAJECTORIES
 
 EVERY = [(name, algo) for name, tables in TABLES.items() for algo in tables]
 
@@ -46,6 +46,22 @@ def test_the_papers_text():
     assert found.protocol.final_obs == "recorded"
 
 
+def test_the_paper_compares_with_three_others_on_four_trajectories():
+    for algo in ("bc", "value-dice", "iq-learn"):
+        assert odice.preset("paper", algo, "walker2d-expert-v2", imitation=True).protocol.steps == 1_000_000
+    clone, own = (odice.preset("paper", algo, imitation=True).values() for algo in ("bc", "odice"))
+    assert (clone["policy_hidden"], clone["policy_lr"], clone["policy"]) == ((256, 256), own["policy_lr"], "gaussian")
+    assert TRAJECTORIES == (1, 10, 20, 30)
+
+
+def test_official_codes_beside_imperfect_data():
+    for algo in ("demo-dice", "lobs-dice"):
+        found = odice.preset("reference", algo, imitation=True)
+        assert found.values() == {"bootstrap_terminals": True}
+        assert not found.protocol.absorbing
+    assert not odice.preset("reference", "smodice", imitation=True).protocol.absorbing
+
+
 def test_only_the_reference_of_the_v_form_keeps_the_corrupted_transition():
     kept = {pair for pair in EVERY if TABLES[pair[0]][pair[1]].protocol.final_obs == "next-reset"}
     assert kept == {("reference", algo) for algo in ("bc", "odice", "sdice", "vdice-true")}
@@ -56,7 +72,7 @@ def test_without_a_preset_every_imitator_has_the_protocol():
         if entry.imitates:
             assert odice.preset("imitation", name, imitation=True).protocol.reward == "zero"
     absorbing = {name for name, e in algorithms().items() if e.imitates and _absorbs(name)}
-    assert absorbing == {"value-dice", "demo-dice", "smodice"}
+    assert absorbing == {"value-dice", "demo-dice", "lobs-dice", "smodice"}
 
 
 def _absorbs(name):

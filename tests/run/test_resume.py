@@ -123,7 +123,7 @@ def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, whole):
     for path in (tmp_path / "run" / "checkpoints" / "120").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
-    with pytest.warns(CheckpointWarning, match="120: this checkpoint is damaged"):
+    with pytest.warns(CheckpointWarning, match="120: this checkpoint cannot be used"):
         assert content(train(tmp_path / "run")) == whole
 
 
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
 def test_seeds_in_one_vmap_resume_together(tmp_path):
     """One seed's newest checkpoint is missing: all go back to the newest they share."""
     together = {"seeds": 2, "parallel": "vmap"}
-    whole = [content(run) for run in train(tmp_path / "whole", **together)]
+    whole = [content(run) for run in train(tmp_path / "whole", **together).seeds]
     killed(tmp_path / "run", 14, **together)
     shutil.rmtree(tmp_path / "run" / "seed-1" / "checkpoints" / "120")
-    assert [content(run) for run in train(tmp_path / "run", **together)] == whole
+    assert [content(run) for run in train(tmp_path / "run", **together).seeds] == whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import polars as pl
 
@@ -10,6 +12,21 @@ from odice.data.schema import Schema
 from odice.errors import OdiceError
 
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False, "yes": True, "no": False}
+
+
+def check_types(kinds: Mapping[str, pl.DataType], columns: Iterable[str], where: str) -> None:
+    """Refuse columns that cannot be numbers by their declared type, before they are decoded.
+
+    Decoding damaged records (`Struct`) aborts the whole process inside polars 2.1, where no exception can be caught.
+    """
+    for name in columns:
+        kind = kinds[name]
+        inner = kind.inner if isinstance(kind, pl.List | pl.Array) else pl.Float32()
+        if isinstance(kind, pl.Struct) or inner.is_nested():
+            raise OdiceError(
+                f"{where}: column {name!r} has type {kind!s:.80}; only numbers and lists of numbers can be used, so "
+                "write each part as a column of its own."
+            )
 
 
 def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:

@@ -22,11 +22,12 @@ import polars as pl
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
 from odice.data.meta import Meta
-from odice.data.readers.columns import Columns, numbers
+from odice.data.readers.columns import Columns, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
 from odice.data.schema import Missing, Schema, natural
 from odice.encoding import layout
 from odice.errors import OdiceError
+from odice.files import regular_file
 from odice.machine import memory
 
 PARQUET = (".parquet", ".pq")
@@ -74,6 +75,9 @@ def read(
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
+        for file in files:
+            with regular_file(file):
+                pass  # reading a pipe would wait for ever
         with _hushed():
             saved = _saved_meta(files[0])
             bound, table, shard = _load(files, declared, path)
@@ -160,12 +164,14 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
     bound, parts = None, []
     for file in files:
         frame = _scan(file)
-        names = frame.collect_schema().names()
+        kinds = frame.collect_schema()
+        names = kinds.names()
         if len(names) > MAX_COLUMNS:
             raise OdiceError(f"{file}: {len(names)} columns; a table of steps has far fewer, so the header is damaged.")
         bound = bound or declared.bind(names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
+        check_types(kinds, bound.columns(), str(file))
         parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file)))
     assert bound is not None
     if len(parts) == 1:

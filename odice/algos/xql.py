@@ -1,0 +1,80 @@
+"""XQL: extreme Q-learning (Garg et al., ICLR 2023), Gumbel regression in the frame of implicit Q-learning.
+
+    V    minimises  E_D[exp(z) - z - 1],                    z = min((q - V(s)) / beta, cap),   q = min_i Qbar_i(s, a)
+    pi   maximises  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)]
+    Q_i  minimises  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
+
+Errors of a maximum are Gumbel distributed, and this loss is the likelihood of such errors. Its minimum over V(s) is the soft maximum
+
+    V(s) = beta log E_{a ~ D}[exp(q(s, a) / beta)]
+
+over the logged actions: beta -> 0 is their maximum, beta -> infinity their mean. It is the dual of a KL divergence, f-DVL's third one
+("reverse KL"). EQL has the same minimum, but other gradients beyond the cap: there its linear term still pulls, here nothing does.
+
+The exponential is kept in range as the official code does it: the loss is divided by exp(max z), at least by exp(-1), which acts as an
+adaptive learning rate.
+
+Differs from the official code (Div99/xql, offline): no dropout; no action noise, no gradient penalty and no logarithm of the loss,
+which are off there. Discrete actions are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.registry import register
+from odice.algos.validation import positive, require
+from odice.core.critics import huber
+from odice.core.extraction import advantage_weight
+from odice.types import Algo, Spec
+
+
+@dataclass(frozen=True)
+class XQLConfig(ImplicitConfig):
+    """XQL. Defaults follow the official code."""
+
+    beta: float = 1.0
+    """beta: temperature of the soft maximum; official 1 on MuJoCo, 0.8 on AntMaze. Smaller searches harder."""
+    exponent_cap: float = 7.0
+    """Largest exponent in the loss of V (official default 7, its commands 5)."""
+    random_actions: int = 0
+    """Uniform actions per state beside the logged one, in the loss of V (official locomotion command: 1)."""
+    temperature: float = 3.0
+    """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
+    huber_delta: float = 20.0
+    """Temporal differences beyond this count linearly in the loss of Q."""
+    layer_norm: bool = True
+    """LayerNorm in the hidden layers of V (official code)."""
+    batch_size: int = 1024
+    """Transitions per update (official code: 1024)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
+        positive(self, "beta", "exponent_cap", "temperature", "huber_delta")
+
+
+def losses(cfg: XQLConfig) -> Losses:
+    """What XQL puts into the frame of implicit Q-learning."""
+
+    def value(q, v):
+        z = jnp.minimum((q - v) / cfg.beta, cfg.exponent_cap)
+        largest = jax.lax.stop_gradient(jnp.maximum(jnp.max(z), -1.0))
+        return jnp.mean(jnp.exp(z - largest) - jnp.exp(-largest) * (z + 1.0))
+
+    return Losses(
+        value=value,
+        weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
+        error=lambda d: huber(d, cfg.huber_delta),
+        random_actions=cfg.random_actions,
+    )
+
+
+@register("xql", XQLConfig, **DECLARED, when_diverged=("raise", "beta"))
+def xql(cfg: XQLConfig, spec: Spec) -> Algo:
+    """XQL: the soft maximum of Q over logged actions by Gumbel regression, policy by advantage-weighted cloning."""
+    return implicit(cfg, losses(cfg), spec)
