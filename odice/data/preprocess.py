@@ -21,6 +21,7 @@ from odice.action_map import from_bounds, is_unit_box, to_bounds
 from odice.d4rl import ANTMAZE_REWARDS
 from odice.data.dataset import Dataset, blocks, release
 from odice.data.transitions import Convention, Rows, rows_of
+from odice.encoding import Column
 from odice.errors import OdiceError, unknown_name
 
 ReturnRange = Literal["episodes", "thousand"]
@@ -94,6 +95,10 @@ class Fitted:
     action_high: tuple[float, ...] | None = None
     clip_actions: float | None = None
     absorbing: bool = False
+    columns: tuple[Column, ...] = ()
+    """How a row of the log's table becomes an observation (`odice.encoding`); empty if the log is no table."""
+    choices: tuple[str, ...] = ()
+    """What each number of a discrete action means, where the log had words for them."""
 
     # --- single steps; used at evaluation too ------------------------------------------------------------------------
 
@@ -204,7 +209,14 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
         action_high=high,
         clip_actions=None if dataset.discrete else wanted.clip_actions,
         absorbing=wanted.absorbing,
+        columns=dataset.meta.obs_columns or (),
+        choices=(dataset.meta.action_names or ()) if _has_words(dataset) else (),
     )
+
+
+def _has_words(dataset: Dataset) -> bool:
+    """Whether the names of the action are those of its choices, not that of its column."""
+    return dataset.discrete and len(dataset.meta.action_names or ()) == dataset.spec.action_dim > 1
 
 
 def absorb(dataset: Dataset) -> Dataset:

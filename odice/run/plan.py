@@ -56,8 +56,13 @@ class Plan(NamedTuple):
     @property
     def preprocess(self) -> Preprocess:
         options = self.options
+        rewards = dict(REWARD_MAPS[options.reward or "none"])
+        scale = 1.0 if options.reward_scale is None else options.reward_scale
+        if scale != 1.0 or options.reward_shift:  # on top of the map: scale * map(r) + shift
+            rewards["reward_shift"] = scale * rewards.get("reward_shift", 0.0) + (options.reward_shift or 0.0)
+            rewards["reward_scale"] = scale * rewards.get("reward_scale", 1.0)
         return Preprocess(
-            **REWARD_MAPS[options.reward or "none"],
+            **rewards,
             normalize_obs=bool(options.normalize_obs),
             clip_actions=options.clip_actions,
             absorbing=options.imitation and bool(options.absorbing),
@@ -67,7 +72,9 @@ class Plan(NamedTuple):
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalize_obs", "convention")
         imitation = ("imitation", "episode", "absorbing", "final_obs") if self.options.imitation else ()
-        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics", *imitation)}
+        shaped = [name for name in ("reward_scale", "reward_shift") if getattr(self.options, name) is not None]
+        named = (*shared, "clip_actions", "diagnostics", *imitation, *shaped)
+        options = {name: getattr(self.options, name) for name in named}
         return {**options, "settings": settings_dict(self.settings)}
 
 

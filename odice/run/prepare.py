@@ -15,7 +15,7 @@ from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.store import Streamed, stored
-from odice.data.transitions import Convention, rows_of, to_transitions
+from odice.data.transitions import Convention, rows_of, to_transitions, why_left_out
 from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
@@ -79,6 +79,8 @@ def prepare(plan: Plan) -> Prepared:
     if env_id is None:
         notes.append("no environment is known for these data: training without evaluation (name one with --env)")
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
+    if left_out := why_left_out(dataset, options.convention):
+        notes.append(left_out)
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
     discount = plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99)
@@ -100,7 +102,7 @@ def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
     """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter here."""
     options = plan.options
     data = options.data if data is None else data
-    readers = {"schema": options.schema} if options.schema else {}
+    readers = options.table(options.schema)
     on_disk = options.stream and isinstance(data, str | Path)
     open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
     dataset = _bounded(open_data(data, format=options.format, data_dir=options.data_dir, **readers), plan)

@@ -93,6 +93,12 @@ def read(
         return _build(table, bound, episodes, meta, str(path), allocate, named=saved is None)
 
 
+def scan_first(path: Path) -> pl.LazyFrame:
+    """The table, or the first of a folder's, without reading it."""
+    with _one_sentence(path), _hushed():
+        return _scan(_files(path)[0])
+
+
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
     if isinstance(schema, Schema):
         return schema
