@@ -15,6 +15,7 @@ from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.store.store import Streamed, stored
+from odice.data.to_go import high
 from odice.data.transitions import Convention, rows_of, to_transitions
 from odice.envs.make import make
 from odice.errors import OdiceError
@@ -45,6 +46,8 @@ class Prepared(NamedTuple):
     """|V| beyond this is no value of these rewards."""
     raw: Spec
     """What the environment has."""
+    value_start: float
+    """A high return of these rewards."""
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -74,8 +77,8 @@ def prepare(plan: Plan) -> Prepared:
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
-    limit = _value_limit(dataset, fitted, plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99))
-    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, dataset.spec)
+    limit, start = _value_limit(dataset, fitted, plan.discount), _value_start(plan, dataset, fitted)
+    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, dataset.spec, start)
 
 
 Read = tuple[Dataset, dict[str, Any], list[str]]
@@ -171,6 +174,25 @@ def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:
     if not fitted.reward_values:
         extremes = fitted.reward(extremes)
     return 1000.0 * max(1.0, float(np.abs(extremes).max())) / (1.0 - min(discount, 0.99))
+
+
+def _value_start(plan: Plan, dataset: Dataset, fitted: Fitted) -> float:
+    """A high return to go of the rewards that the algorithm sees, where it wants to know."""
+    if not _wants_start(plan):
+        return 0.0
+    return high(replace(dataset, rewards=fitted.reward(dataset.rewards)), plan.discount)
+
+
+def _wants_start(plan: Plan) -> bool:
+    return bool(plan.algorithm.value_start) and getattr(plan.settings, plan.algorithm.value_start or "") is None
+
+
+def decided_by_log(plan: Plan, prepared: Prepared) -> Plan:
+    """The plan, with the setting that the log decides."""
+    if not _wants_start(plan):
+        return plan
+    decided: dict[str, Any] = {plan.algorithm.value_start or "": prepared.value_start}
+    return plan._replace(settings=replace(plan.settings, **decided))
 
 
 def sample(source: Transitions | Streamed) -> Batch:
