@@ -14,7 +14,7 @@ def policy_of(factor, out):
     log = line_log()
     run = odice.train({**log, "rewards": log["rewards"] * np.float32(factor)}, out=out, **SHORT)
     obs = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
-    return run, run.policy.act(obs)
+    return run, run.policy(obs)
 
 
 def test_the_unit_of_the_rewards_does_not_matter(tmp_path):
@@ -38,5 +38,5 @@ def test_rewards_as_they_are_do_depend_on_it(tmp_path):
     for factor in (1.0, 64.0):
         rewards = log["rewards"] * np.float32(factor)
         run = odice.train({**log, "rewards": rewards}, out=tmp_path / str(factor), **SHORT, **as_they_are)
-        acts.append(run.policy.act(np.ones((5, 4), np.float32)))
+        acts.append(run.policy(np.ones((5, 4), np.float32)))
     assert np.abs(acts[0] - acts[1]).max() > 1e-3
