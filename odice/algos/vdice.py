@@ -5,6 +5,9 @@ V-DICE learns a value function from a fixed log, and reads from it how much to i
     V   minimises  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
     pi  maximises  E_D[w(R) log pi(a|s)]
 
+With `value_sample` and `policy_sample` the divergence's temperature and the policy's choice are adapted (`core.adaptive`): what
+holds in a run without a preset (docs/defaults.md).
+
 The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
 
 | name         | gradient of the f* term                  | frozen sides                                   |
@@ -83,7 +86,8 @@ class VDICEConfig:
     """Transitions per update."""
     value_sample: float | None = None
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1 values are
-    those of the data's own policy, near 0 those of its best actions. None keeps the divergence, and the rewards' scale counts."""
+    those of the data's own policy, near 0 those of its best actions. Only the excess of a weight over 1 is then sent backward.
+    None keeps the divergence, and the rewards' scale counts."""
     policy_sample: float | None = None
     """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the place
     of `policy_weight`. None keeps `policy_weight`."""
@@ -175,7 +179,15 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             target = (v_target, v_next_target) if rule.use_target else (v, v_next)
             frozen = vdice.freeze(rule, v, v_next, *target)
             residuals["forward"] = vdice.residual(v, frozen.v_next_bar, batch.reward, batch.mask, cfg.discount)
-            return vdice.losses(frozen, batch.reward, batch.mask, divergence=f, lam=cfg.lam, discount=cfg.discount)
+            return vdice.losses(
+                frozen,
+                batch.reward,
+                batch.mask,
+                divergence=f,
+                lam=cfg.lam,
+                discount=cfg.discount,
+                excess=cfg.value_sample is not None,
+            )
 
         result = rule_gradient(
             rule,

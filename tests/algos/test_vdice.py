@@ -85,7 +85,8 @@ def numpy_update(name, state, batch, eta, start=0.0):
     r_f, r_b = r + GAMMA * m * v2bar - v, r + GAMMA * m * v2 - vbar
     slope = lambda y: np.maximum(0, 1 + y / temperature / 2)  # derivative of Pearson's conjugate
     k = 1 / (heads * n)
-    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * slope(r_b) * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
+    sent = slope(r_b) if state.log_temperature is None else slope(r_b) - 1  # adaptive: the excess alone
+    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * sent * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
     # the parameter order of the pytree: weights of all heads, then biases of all heads
     gradient = lambda dv, x: np.concatenate([(dv @ x).ravel(), dv.sum(1)])
     F, B, L = gradient(d_f, s), gradient(d_b, s2), gradient(d_lin, s)
