@@ -9,7 +9,7 @@ _MEASURED = "odice's own choice, measured on six logs (docs/defaults.md)"
 
 _VDICE = {
     "lam": Setting(0.5, "weights of mean 1, so that their effective sample is a divergence from the data"),
-    "eta": Setting(0.2, _MEASURED),
+    "eta": Setting(0.5, _MEASURED),
     "value_sample": Setting(0.9, _MEASURED),
     "policy_sample": Setting(0.3, _MEASURED),
     "value_start": Setting(None, f"{_MEASURED}: values that start high"),
@@ -17,10 +17,12 @@ _VDICE = {
     "value_lr": Setting(1e-3, _MEASURED),
     "policy_lr": Setting(1e-3, _MEASURED),
     "cosine_steps": Setting(None, f"{_MEASURED}: a steady last policy"),
+    "average": Setting(10.0, f"{_MEASURED}: a steady last policy"),
 }
 
 _PROTOCOL = OWN._replace(
-    steps=50_000,
+    steps=20_000,
+    eval_every=1_000,
     reward="return-spread",
     source=f"{OWN.source}; {_MEASURED}",
 )

@@ -162,6 +162,17 @@ def test_rates_fall_to_zero():
     assert moved[3] == moved[4] == 0
 
 
+def test_the_policy_is_the_average_of_its_weights():
+    algo = make("odice", SPEC, **LINEAR, average=2.0)
+    state, mean = algo.init(jax.random.key(1)), None
+    for i in range(6):
+        state, _ = algo.update(state, make_batch(seed=i), jax.random.key(0))
+        share = min(1.0, 2.0 / (i + 1))
+        mean = flatten(state.policy) if mean is None else mean + share * (flatten(state.policy) - mean)
+    np.testing.assert_allclose(flatten(algo.policy(state)), mean, rtol=1e-5, atol=1e-6)
+    assert np.abs(mean - flatten(state.policy)).max() > 1e-3
+
+
 # --- identities -----------------------------------------------------------------------------------------------------
 
 

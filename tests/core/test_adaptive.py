@@ -62,3 +62,15 @@ def test_a_tempered_divergence_is_a_multiple(name):
         gain = x * y - f
         assert float(warm.conjugate(jnp.float32(y))) == pytest.approx(gain.max(), abs=1e-3)
         assert float(warm.weight(jnp.float32(y))) == pytest.approx(x[gain.argmax()], abs=1e-2)
+
+
+def test_the_running_mean_is_over_the_last_part():
+    """Against the weights written out: update i has share 10 / (i + 1), and all later ones leave it 1 - share."""
+    x = np.random.default_rng(0).normal(size=200)
+    shares = np.minimum(1, 10 / np.arange(1, 201))
+    weights = np.array([shares[i] * np.prod(1 - shares[i + 1 :]) for i in range(200)])
+    mean = jnp.zeros(())
+    for i, value in enumerate(x):
+        mean = adaptive.running_mean(mean, jnp.float32(value), i, 10.0)
+    assert float(mean) == pytest.approx(weights @ x, abs=1e-5)
+    assert weights[150:].sum() > 0.9  # the beginning is forgotten
