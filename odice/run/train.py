@@ -34,7 +34,7 @@ from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
 from odice.run.options import RunOptions
 from odice.run.plan import Plan, make_plan
-from odice.run.prepare import Prepared, check_expert, may_import, open_evaluator, prepare, sample
+from odice.run.prepare import Prepared, check_expert, decided_by_log, may_import, open_evaluator, prepare, sample
 from odice.run.progress import Display, live, seeds_line
 from odice.run.provenance import git_revision, versions
 from odice.run.run import Run
@@ -132,6 +132,8 @@ def _train(plans: list[Plan]) -> list[Run]:
         if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
+        plans = [decided_by_log(each, prepared) for each in plans]
+        plan = plans[0]
         algo = plan.algorithm.build(plan.settings, prepared.spec)
         alike = check_expert(algo, plan)
         evaluations = None

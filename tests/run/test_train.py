@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
 
 def test_the_folder_holds_what_was_promised(finished):
     config = json.loads((finished.path / "config.json").read_text())
-    assert config["config"]["settings"]["lam"] == 0.6
+    assert config["config"]["settings"]["lam"] == 0.5
     assert config["config"]["env"] == "CartPole-v1"
     assert config["versions"].keys() >= {"jax", "numpy", "python"}
     assert config["data"]["fingerprint"] == odice.load(line_log(discrete=True)).fingerprint
@@ -114,7 +114,7 @@ def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SeedRun, "absorb", strict)
     with pytest.raises(
-        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.6\)"
+        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.5\)"
     ):
         odice.train(line_log(discrete=True), out=tmp_path / "a", **{**SHORT, "steps": 80})
     assert not (tmp_path / "a" / "result.json").exists()
