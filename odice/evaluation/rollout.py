@@ -35,6 +35,7 @@ class Rollout:
         self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
         self.rng = np.random.default_rng([seed, 1])  # noise of its own, whoever runs beside it
         self.endless, self.total, self.length, self.over = endless, 0.0, 0, False
+        self.cost: float | None = None  # what `info["cost"]` added up to, where the environment says so
 
     def start(self, env: gymnasium.Env) -> None:
         self.env = env
@@ -44,8 +45,10 @@ class Rollout:
         self.obs = self._noisy(obs)
 
     def step(self, action: Any) -> None:
-        obs, reward, terminated, truncated, _ = self._guard("step", lambda: self.env.step(action))
+        obs, reward, terminated, truncated, info = self._guard("step", lambda: self.env.step(action))
         self.total += float(reward)
+        if "cost" in info:
+            self.cost = (self.cost or 0.0) + float(info["cost"])
         self.length += 1
         self.over = bool(terminated or truncated)
         self.obs = self._noisy(obs)
