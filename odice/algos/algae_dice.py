@@ -70,6 +70,8 @@ class AlgaeDICEConfig:
     """eta: strength of the projected backward gradient, with the orthogonal one."""
     target_entropy: float | None = None
     """H; None is minus the action's dimension, for a finite set 0.1 log(number of actions)."""
+    init_temperature: float = 1.0
+    """T at the start (official: 1). Where rewards are small, a smaller one learns sooner."""
     orthogonal_penalty: float = 1e-4
     """o: weight of the policy's orthogonal regulariser (official: 1e-4)."""
     policy_delay: int = 2
@@ -97,7 +99,7 @@ class AlgaeDICEConfig:
         require(1 < self.exponent < math.inf, f"exponent must be above 1, got {self.exponent}.")
         require(0 <= self.online_share <= 1, f"online_share must lie in [0, 1], got {self.online_share}.")
         require(self.policy_delay >= 1, f"policy_delay must be at least 1, got {self.policy_delay}.")
-        positive(self, "critic_lr")
+        positive(self, "init_temperature")
         orthogonal(self.eta)
 
 
@@ -223,7 +225,8 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
             policy = CategoricalPolicy(key_policy, spec, cfg.policy_hidden, init=cfg.init)
         else:
             policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
-        critic, log_temperature = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init), jnp.zeros(())
+        critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
+        log_temperature = jnp.asarray(math.log(cfg.init_temperature))
         return State(
             policy=policy,
             critic=critic,

@@ -140,6 +140,7 @@ def test_it_finds_the_best_choice():
         ({"eta": -1.0}, "eta must be at least 0"),
         ({"gradient": "orthogonl"}, "Did you mean 'orthogonal'"),
         ({"policy_delay": 0}, "policy_delay"),
+        ({"init_temperature": 0.0}, "init_temperature"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
