@@ -247,6 +247,7 @@ def absorb(dataset: Dataset) -> Dataset:
         observations=np.insert(observations, last + ended + 2, state, axis=0),
         actions=np.insert(dataset.actions, last + 1, 0.0, axis=0),
         rewards=np.insert(dataset.rewards, last + 1, 0.0),
+        costs=None if dataset.costs is None else np.insert(dataset.costs, last + 1, 0.0),
         lengths=lengths,
         terminated=np.zeros_like(dataset.terminated),
         truncated=np.ones_like(dataset.truncated),
