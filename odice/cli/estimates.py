@@ -58,7 +58,9 @@ def show(name: str, found: Estimates) -> None:
     table.add_column("return within\n" + f"{found.horizon} steps", no_wrap=True)
     for head in (f"discounted\n({found.discount:g})", "undiscounted", "better by\n(discounted)", "effective\nsize"):
         table.add_column(head, justify="right")
-    table.add_row("behavior", interval(found.behavior), interval(found.behavior_undiscounted), "", f"{found.episodes} ep.")
+    table.add_row(
+        "behavior", interval(found.behavior), interval(found.behavior_undiscounted), "", f"{found.episodes} ep."
+    )
     for one in found.estimates.values():
         row = (interval(one.discounted), interval(one.undiscounted), interval(one.improvement), _size(one))
         table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
@@ -81,7 +83,9 @@ def lines(found: Estimates) -> list[str]:
     out.append(f"the usable estimators differ by {found.disagreement:.2g} standard deviations of the log's returns")
     if found.cut:
         out.append(f"{found.cut} episodes were cut before step {found.horizon}: what followed is estimated, not known")
-    out.append("intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what")
+    out.append(
+        "intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what"
+    )
     out.append("a network has not learned; undiscounted values of long episodes lean towards the behavior's")
     if found.verdict.lower_bound is not None:
         out.append(f"lower bound on the improvement (95 %, discounted): {found.verdict.lower_bound:.4g}")

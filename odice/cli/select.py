@@ -79,7 +79,9 @@ def _print(found: Selection) -> None:
     console.print(table)
     several = len(found.ranked) > 1
     if several:
-        console.print(f"the best of {len(found.ranked)} bounds looks better than it is; confirm it on episodes that were not used")
+        console.print(
+            f"the best of {len(found.ranked)} bounds looks better than it is; confirm it on episodes that were not used"
+        )
     console.print(f"\n{found.advice}", style="bold", markup=False, highlight=False)
 
 

@@ -49,6 +49,7 @@ def percentile(mean: float, replicates: np.ndarray, level: float = LEVEL) -> Int
 def from_heads(replicates: np.ndarray, level: float = LEVEL) -> Interval:
     """The interval from a few replicates: their mean and Student's t times their standard deviation."""
     from scipy import stats  # comes with jax
+
     mean, spread = float(np.mean(replicates)), float(np.std(replicates, ddof=1))
     two_sided, one_sided = stats.t.ppf([(1 + level) / 2, level], len(replicates) - 1)
     return Interval(mean, mean - two_sided * spread, mean + two_sided * spread, mean - one_sided * spread)

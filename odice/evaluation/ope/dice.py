@@ -128,7 +128,9 @@ def dice(
     params = _fit(data, Params(*networks, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
     found = _read(params, data, discount, c, form)
     dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
-    return DICE(dual * scale / c, primal * scale / c, lagrangian * scale / c, float(effective.mean()), float(mass.mean()))
+    return DICE(
+        dual * scale / c, primal * scale / c, lagrangian * scale / c, float(effective.mean()), float(mass.mean())
+    )
 
 
 def device_data(
@@ -153,7 +155,7 @@ def device_data(
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
     there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
-    owner = ended[_evenly(after, TABLE - size)] if TABLE > size else np.zeros(0, int)
+    owner = ended[_evenly(after, TABLE - size)] if size < TABLE else np.zeros(0, int)
     u = rng.random(len(owner))
     first_tail = discount ** log.lengths[owner].astype(np.float64)
     wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)
@@ -203,7 +205,9 @@ def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, 
     return first, zeta, residual, nu, data.counts[:, data.episode[rows]], data.counts[:, starts]
 
 
-def lagrangian(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form) -> Float[Array, " heads"]:
+def lagrangian(
+    params: Params, data: Data, rows, starts, discount: float, c: float, form: Form
+) -> Float[Array, " heads"]:
     """The saddle point's function, one number per head."""
     first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form)
     mean = lambda x: jnp.mean(weight * x, axis=-1)

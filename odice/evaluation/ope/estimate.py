@@ -98,21 +98,21 @@ def estimate(
     return _Work(log, discount, updates, heads, seed).run(estimators, dataset.meta.source)
 
 
-def _check(
-    policy: Policy, estimators: Sequence[str], discount: float | None, updates: int | None, heads: int
-) -> float:
+def _check(policy: Policy, estimators: Sequence[str], discount: float | None, updates: int | None, heads: int) -> float:
     for name in estimators:
         if name not in ESTIMATORS:
             raise unknown_name("estimator", name, ESTIMATORS)
     if "fqe" not in estimators:
         raise OdiceError("The estimators must include fqe: the verdict and doubly-robust are built on it.")
-    if updates is not None and updates < 10 or heads < 2:
+    if (updates is not None and updates < 10) or heads < 2:
         raise OdiceError(f"--updates must be at least 10 and heads at least 2, got {updates} and {heads}.")
     if discount is None:
         given = dict(policy.about.get("config") or {}).get("discount")
         discount = float(given) if isinstance(given, float) and 0 < given < 1 else DISCOUNT
     if not 0 < discount < 1:
-        raise OdiceError(f"--discount must lie between 0 and 1, got {discount:g}; the undiscounted return is shown anyway.")
+        raise OdiceError(
+            f"--discount must lie between 0 and 1, got {discount:g}; the undiscounted return is shown anyway."
+        )
     return discount
 
 
@@ -185,7 +185,10 @@ class _Work:
             why = f"its weights sum to {ratio.mass:.2f} and should to 1: it has not converged"
         details: dict[str, Any] = {"mass": ratio.mass}
         if FORMS[name].reward:
-            details |= {"primal": from_heads(ratio.primal).to_dict(), "lagrangian": from_heads(ratio.lagrangian).to_dict()}
+            details |= {
+                "primal": from_heads(ratio.primal).to_dict(),
+                "lagrangian": from_heads(ratio.lagrangian).to_dict(),
+            }
         return self._learned(name, ratio.dual[None], ratio.effective, why, details)
 
     def _learned(

@@ -124,7 +124,9 @@ def device_data(log: Log, discounts: tuple[float, ...], counts: np.ndarray) -> D
         started=tiled * log.complete[:, None].astype(np.float32),
         discount=np.repeat(np.asarray(discounts, np.float32), heads),
         shift=np.repeat(shift, heads).astype(np.float32),
-        scale=np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(np.float32),
+        scale=np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
+            np.float32
+        ),
         low=spread([worst * m for m in most]),
         high=spread([best * m for m in most]),
     )  # pyright: ignore[reportArgumentType]

@@ -97,7 +97,9 @@ def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
     time = np.concatenate([np.arange(n) for n in lengths])
     episode = np.repeat(np.arange(data.n_episodes), lengths)
     step = data.starts[episode] + time
-    keep = np.concatenate([start + e + np.arange(n + 1) for e, (start, n) in enumerate(zip(data.starts, lengths, strict=True))])
+    keep = np.concatenate(
+        [start + e + np.arange(n + 1) for e, (start, n) in enumerate(zip(data.starts, lengths, strict=True))]
+    )
     raw = np.asarray(data.observations[keep])
     mean, scale = raw.mean(0, dtype=np.float64), raw.std(0, dtype=np.float64)
     clock = np.concatenate([np.arange(n + 1) for n in lengths]) * (2 / horizon) - 1
@@ -171,7 +173,8 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
     room = 1e-3 * (high - low)
     given = data.meta.action_low, data.meta.action_high
     declared = all(bound is not None for bound in given) and not (
-        np.allclose(np.asarray(given[0]), low, atol=room.max()) and np.allclose(np.asarray(given[1]), high, atol=room.max())
+        np.allclose(np.asarray(given[0]), low, atol=room.max())
+        and np.allclose(np.asarray(given[1]), high, atol=room.max())
     )
     outside = (data.actions < low - room) | (data.actions > high + room)
     if declared or outside.any():
@@ -188,7 +191,9 @@ def _check_log(data: Dataset, horizon: int | None) -> int:
     if data.n_episodes < 2:
         raise OdiceError(f"{source}: the log is one episode; an interval needs at least two, and a verdict more.")
     if not np.any(data.rewards):
-        raise OdiceError(f"{source}: every reward in the log is 0, so all policies look the same; name the reward column.")
+        raise OdiceError(
+            f"{source}: every reward in the log is 0, so all policies look the same; name the reward column."
+        )
     if horizon is not None and horizon < 1:
         raise OdiceError(f"--horizon must be at least 1, got {horizon}.")
     longest = int(data.lengths.max())

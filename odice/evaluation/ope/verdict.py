@@ -44,7 +44,11 @@ class Verdict(NamedTuple):
     """At least this much better, discounted, with 95 % confidence; None where no bound can be given."""
 
     def __str__(self) -> str:
-        return f"{self.answer} than the behavior: {self.reason}" if "tell" not in self.answer else f"{self.answer}: {self.reason}"
+        return (
+            f"{self.answer} than the behavior: {self.reason}"
+            if "tell" not in self.answer
+            else f"{self.answer}: {self.reason}"
+        )
 
 
 def judge(

@@ -33,10 +33,16 @@ def everyone(log, heads=1):
 def test_the_log_by_hand():
     policy = tabular_policy([1, 0, 1], 2)
     one = {"observations": np.eye(3, dtype=np.float32)[[0, 1, 2]], "actions": np.array([0, 1]), "rewards": [1.0, 2.0]}
-    two = {"observations": np.eye(3, dtype=np.float32)[[2, 0, 1, 0]], "actions": np.array([1, 0, 1]), "rewards": [4.0, 8, 16]}
+    two = {
+        "observations": np.eye(3, dtype=np.float32)[[2, 0, 1, 0]],
+        "actions": np.array([1, 0, 1]),
+        "rewards": [4.0, 8, 16],
+    }
     from odice.data.build import from_episodes
 
-    data = from_episodes([{**one, "terminated": True, "truncated": False}, {**two, "terminated": False, "truncated": True}])
+    data = from_episodes(
+        [{**one, "terminated": True, "truncated": False}, {**two, "terminated": False, "truncated": True}]
+    )
     log = make_log(policy, data)
     assert log.horizon == 3
     assert log.policy_action.tolist() == [1, 0, 1, 1, 1, 0, 1]
@@ -44,7 +50,13 @@ def test_the_log_by_hand():
     assert log.complete.tolist() == [True, True]
     assert log.to_go(0.5).tolist() == [2.0, 2.0, 12.0, 16.0, 16.0]
     assert np.allclose(log.states[:, -1], [-1, -1 / 3, 1 / 3, -1, -1 / 3, 1 / 3, 1])
-    longer = make_log(policy, from_episodes([{**one, "terminated": True, "truncated": False}] * 2 + [{**two, "terminated": False, "truncated": True}]), 5)
+    longer = make_log(
+        policy,
+        from_episodes(
+            [{**one, "terminated": True, "truncated": False}] * 2 + [{**two, "terminated": False, "truncated": True}]
+        ),
+        5,
+    )
     assert longer.complete.tolist() == [True, True, False]
     assert longer.goes_on[-1] == 1  # cut before the horizon: the world goes on
     assert longer.observed.sum(1).tolist() == [5, 5, 3]
@@ -69,7 +81,9 @@ def test_importance_sampling_with_exact_weights():
     world = World(horizon=4, episodes=4000)
     log = make_log(world.policy, world.data)
     found = importance(log, world.log_ratio(), world.discount, resample(log.episodes, 500, np.random.default_rng(0)))
-    for value, replicates, truth, wrong in zip(found.value, found.replicates, world.truth, world.of_behavior, strict=True):
+    for value, replicates, truth, wrong in zip(
+        found.value, found.replicates, world.truth, world.of_behavior, strict=True
+    ):
         assert abs(value - truth) < 3 * replicates.std()
         assert abs(wrong - truth) > 5 * replicates.std()  # the test would notice weights of 1
     assert found.effective < log.episodes / 2
@@ -79,7 +93,12 @@ def test_an_episode_that_was_cut_leaves_the_sums():
     """With weights of 1, a reward of 1 per step and no terminal the return is the horizon, however many are cut."""
     from odice.data.build import from_episodes
 
-    one = lambda n: {"observations": np.zeros((n + 1, 2)), "actions": np.zeros(n, int), "rewards": np.ones(n), "truncated": True}
+    one = lambda n: {
+        "observations": np.zeros((n + 1, 2)),
+        "actions": np.zeros(n, int),
+        "rewards": np.ones(n),
+        "truncated": True,
+    }
     data = from_episodes([one(6), one(6), one(2), one(3)])
     log = make_log(tabular_policy([0, 0], 2), data, 6)
     assert behavior_return(log, 0.9, everyone(log)).value[1] == pytest.approx(6.0)
@@ -170,7 +189,8 @@ def test_dice_of_a_policy_that_is_the_behavior(name):
     """Then the ratio is 1 and the return is the log's own; two actions do the same, and the log holds both."""
     world = World(seed=3, episodes=300)
     alike = world.mdp._replace(
-        transition=np.repeat(world.mdp.transition[:, :1], 3, axis=1), reward=np.repeat(world.mdp.reward[:, :1], 3, axis=1)
+        transition=np.repeat(world.mdp.transition[:, :1], 3, axis=1),
+        reward=np.repeat(world.mdp.reward[:, :1], 3, axis=1),
     )
     data = sample_log(alike, np.eye(3)[world.choice], world.horizon, 300, np.random.default_rng(0))
     log = make_log(world.policy, data)
