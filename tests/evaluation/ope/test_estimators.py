@@ -144,6 +144,7 @@ def exact_tables(world):
 # --- what is learned -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fqe(world, log):
     config = FQEConfig(hidden=(32,), updates=1200, start_updates=200, batch_size=128)
     found = fqe(log, world.discount, resample(log.episodes, 3, np.random.default_rng(0)), config)
@@ -152,6 +153,7 @@ def test_fqe(world, log):
     assert np.all(np.abs(found.replicates.mean(1) - world.truth) < 0.12 * away)
 
 
+@pytest.mark.slow
 def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
     """One state, reward 1, never an end: the log is cut after 5 of 20 steps, except for two episodes that last."""
     from odice.data.build import from_episodes
@@ -173,6 +175,7 @@ def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
         assert found == pytest.approx(expected, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gen-dice", "gradient-dice", "dice"])
 def test_dice(world, log, name):
     config = DICEConfig(hidden=(32,), updates=2500, batch_size=128)
@@ -184,6 +187,7 @@ def test_dice(world, log, name):
     assert found.mass == pytest.approx(1, abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(FORMS))
 def test_dice_of_a_policy_that_is_the_behavior(name):
     """Then the ratio is 1 and the return is the log's own; two actions do the same, and the log holds both."""

@@ -77,6 +77,7 @@ def files(world, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_line(files, capsys, tmp_path):
     quick = ["--data", str(files / "log.npz"), "--updates", "60", "--discount", "0.9"]
     assert main(["evaluate", str(files / "run"), *quick, "--json", str(tmp_path / "out.json")]) == 0
@@ -89,6 +90,7 @@ def test_the_command_line(files, capsys, tmp_path):
     assert found["verdict"]["answer"] in ("better", "not better", "cannot tell")
 
 
+@pytest.mark.slow
 def test_select_ranks_by_the_bound(files, world, capsys, tmp_path):
     quick = [
         "--data",
@@ -112,6 +114,7 @@ def test_select_ranks_by_the_bound(files, world, capsys, tmp_path):
     assert len(found["ranked"]) == 2
 
 
+@pytest.mark.slow
 def test_clone_the_behavior_where_nothing_is_better(world):
     few = world.data.select(np.arange(20))  # too few episodes to say anything
     found = select({"a": world.policy}, few, updates=20, discount=0.9, estimators=("fqe",))
