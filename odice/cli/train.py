@@ -47,9 +47,18 @@ def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **gi
     return complete_plan(base._replace(options=chosen, settings=parsed.settings))
 
 
-def main(argv: list[str]) -> int:
+def work(plan: Plan) -> int:
+    """Train; several seeds end with a table of them."""
     from odice.run.train import train_plan
 
-    plan = plan_of(argv)
-    train_plan(plan)
+    run = train_plan(plan)
+    if run.seeds and not plan.options.quiet:
+        from odice.cli.report import show
+        from odice.reports.compare import compare
+
+        show(compare([run]))
     return 0
+
+
+def main(argv: list[str]) -> int:
+    return work(plan_of(argv))

@@ -173,7 +173,9 @@ def _told(one: Series, across: _Scale, x_label: str, percent: bool, around: bool
     show = (lambda value: f"{100 * value:.0f} %") if percent else (lambda value: number(value))
     points = []
     for x, y, low, high in zip(one.x, one.y, one.low, one.high, strict=True):
-        band = "" if low == high else f" ± {show((high - low) / 2)}" if around else f" ({show(low)} to {show(high)})"
+        band = (
+            "" if low == high else f" ± {number((high - low) / 2, 3)}" if around else f" ({show(low)} to {show(high)})"
+        )
         points.append([across(x), f"{x_label} {number(x)}", f"{show(y)}{band}"])
     return {"name": one.name, "color": one.color % COLORS, "points": points}
 

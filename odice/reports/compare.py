@@ -233,7 +233,9 @@ def compare(runs: Iterable[str | Path | Run]) -> Comparison:
 
 
 def _tell_data_apart(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
-    """Different data of one name get numbers, and a word about it."""
+    """The same data have one name; different data of one name get numbers, and a word about it."""
+    names: dict[str, str] = {}
+    runs = [replace(run, data=names.setdefault(run.fingerprint, run.data)) for run in runs]
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for run in runs:
         seen[run.data].setdefault(run.fingerprint, len(seen[run.data]) + 1)

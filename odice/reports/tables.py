@@ -52,7 +52,7 @@ def results(found: Comparison) -> Table:
     units = {group.unit for group in found.groups}
     healthy = any(group.health for group in found.groups)
     unit = "mean" if len(units) > 1 else units.pop()
-    head = ["data", "method", "seeds", *(["unit"] if unit == "mean" else []), f"{unit} ± std", "95 %", "last", "best"]
+    head = ["data", "method", f"{unit} ± std", *(["unit"] if unit == "mean" else []), "95 %", "seeds", "last", "best"]
     head += ["worst episode", "updates/s", *(["health"] if healthy else [])]
     rows = []
     for group in found.groups:
@@ -62,10 +62,10 @@ def results(found: Comparison) -> Table:
             [
                 Cell(group.data),
                 Cell(group.method),
-                _seeds(group),
-                *([Cell(group.unit)] if unit == "mean" else []),
                 _spread(group, wins),
+                *([Cell(group.unit)] if unit == "mean" else []),
                 Cell(_ends(mean, group.scored), mean.low if mean and mean.known else None),
+                _seeds(group),
                 *(_number(value, group.scored) for value in (group.last, group.best, group.worst)),
                 _rate(group.updates_per_second),
                 *([Cell(group.health or "–")] if healthy else []),
