@@ -137,7 +137,9 @@ def _named(data: str) -> tuple[str, str]:
     if given and name and "/" not in name and not Path(data).exists():
         return name, source
     path = Path(data)
-    return (path.stem if path.exists() else "-".join(path.with_suffix("").parts).strip("-")), data
+    if path.suffix or path.exists():
+        return path.stem, data
+    return "-".join(part for part in path.parts if part.strip("./")), data
 
 
 def _folder(algo: str, chosen: Mapping[str, Any]) -> str:
