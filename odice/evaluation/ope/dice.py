@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -125,8 +125,9 @@ def dice(
     scale = max(float(np.abs(log.reward).mean()), 1e-8)
     data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed))
     keys = jax.random.split(seed_keys(seed)[0])
-    networks = [Critic(key, spec, config.hidden, heads=len(counts)) for key in keys]
-    params = _fit(data, Params(*networks, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
+    nu = Critic(keys[0], spec, config.hidden, heads=len(counts))
+    zeta = Critic(keys[1], spec, config.hidden, heads=len(counts), last=jax.nn.initializers.zeros)  # a ratio of 1
+    params = _fit(data, Params(nu, zeta, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
     found = _read(params, data, discount, c, form)
     dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
     return DICE(
@@ -163,19 +164,19 @@ def device_data(
     wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)
     time = np.clip(np.floor(wait), log.lengths[owner], log.horizon - 1).astype(int)
     both = lambda logged, added: np.concatenate([logged, added])
-    data = Data(
-        states=states,
-        policy_action=both(log.policy_action, nothing),
-        here=both(log.index[steps], offset + time).astype(np.int32),
-        there=both(there[steps], offset + time + 1).astype(np.int32),
-        action=both(log.action[steps], nothing[time]),
-        reward=both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
-        goes_on=(both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
-        episode=both(log.episode[steps], owner).astype(np.int32),
-        first=(log.first + np.arange(log.episodes)).astype(np.int32),
-        counts=(counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
-    )  # pyright: ignore[reportArgumentType]
-    return jax.device_put(data), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
+    arrays: dict[str, Any] = {
+        "states": states,
+        "policy_action": both(log.policy_action, nothing),
+        "here": both(log.index[steps], offset + time).astype(np.int32),
+        "there": both(there[steps], offset + time + 1).astype(np.int32),
+        "action": both(log.action[steps], nothing[time]),
+        "reward": both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
+        "goes_on": (both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
+        "episode": both(log.episode[steps], owner).astype(np.int32),
+        "first": (log.first + np.arange(log.episodes)).astype(np.int32),
+        "counts": (counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
+    }
+    return jax.device_put(Data(**arrays)), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
 
 
 def _evenly(mass: np.ndarray, size: int) -> np.ndarray:
@@ -226,7 +227,7 @@ def lagrangian(
 
 @partial(jax.jit, static_argnames=("discount", "c", "form", "config"))
 def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: Form, config: DICEConfig) -> Params:
-    optimizer = adam(optax.cosine_decay_schedule(form.rate, config.updates, 0.05))
+    optimizer = adam(optax.cosine_decay_schedule(form.rate, max(1, config.updates), 0.05))
 
     def one(carry, number):
         params, average, state = carry

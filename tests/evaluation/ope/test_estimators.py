@@ -10,7 +10,7 @@ from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.fqe import FQE, FQEConfig, fqe
 from odice.evaluation.ope.importance import behavior_return, importance
 from odice.evaluation.ope.log import make_log
-from tests.evaluation.ope.support import World, exact_return, sample_log, tabular, tabular_policy
+from tests.evaluation.ope.support import World, exact_return, tabular, tabular_policy
 
 
 @pytest.fixture(scope="module")
@@ -187,20 +187,47 @@ def test_dice(world, log, name):
     assert found.mass == pytest.approx(1, abs=0.3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(FORMS))
-def test_dice_of_a_policy_that_is_the_behavior(name):
-    """Then the ratio is 1 and the return is the log's own; two actions do the same, and the log holds both."""
-    world = World(seed=3, episodes=300)
-    alike = world.mdp._replace(
-        transition=np.repeat(world.mdp.transition[:, :1], 3, axis=1),
-        reward=np.repeat(world.mdp.reward[:, :1], 3, axis=1),
-    )
-    data = sample_log(alike, np.eye(3)[world.choice], world.horizon, 300, np.random.default_rng(0))
-    log = make_log(world.policy, data)
-    found = dice(log, 0.9, everyone(log, 2), FORMS[name], DICEConfig(hidden=(16,), updates=400, batch_size=128))
-    own = behavior_return(log, 0.9, everyone(log))
-    assert found.dual.mean() == pytest.approx(own.value[0], abs=0.35 * max(1.0, abs(own.value[0])))
+def test_dice_starts_at_the_behavior(world, log):
+    """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing more."""
+    found = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
+    own = behavior_return(log, world.discount, everyone(log)).value[0]
+    assert found.dual == pytest.approx(own, rel=0.02, abs=0.02)
+    assert found.effective == pytest.approx(1)
+    assert found.mass == pytest.approx(1)
+
+
+def test_the_lagrangian_of_every_form_is_its_papers(world, log):
+    """GenDICE and GradientDICE maximize over f = -nu and u = -lam what is minimized here; DualDICE has -nu for nu."""
+    import jax
+    import jax.numpy as jnp
+
+    from odice.core.critics import Critic
+    from odice.evaluation.ope.dice import Params, device_data, lagrangian
+
+    gamma, c = 0.9, 0.2
+    data, spec = device_data(log, gamma, everyone(log, 2), 1.0, np.random.default_rng(0))
+    nets = [Critic(jax.random.key(k), spec, (8,), heads=2) for k in (0, 1)]
+    params = Params(*nets, jnp.array([0.3, -0.2]))
+    rows, starts = jnp.arange(0, 4096, 7), jnp.arange(100)
+    here, there = data.states[data.here[rows]], data.there[rows]
+    first = data.first[starts]
+    call = lambda net, s, a: np.asarray(net(s, a), np.float64)
+    nu = call(nets[0], here, data.action[rows]) / c**0.5
+    ahead = np.asarray(data.goes_on[rows]) * call(nets[0], data.states[there], data.policy_action[there]) / c**0.5
+    nu0 = call(nets[0], data.states[first], data.policy_action[first]).mean(-1) / c**0.5
+    raw, r, lam = 1 + call(nets[1], here, data.action[rows]), np.asarray(data.reward[rows]), np.array([0.3, -0.2])
+    mean = lambda x: x.mean(-1)
+    f, f0, f_ahead, u, tau = -nu, -nu0, -ahead, -lam, raw**2
+    norm = lambda ratio: mean(u[:, None] * ratio) - u - u**2 / 2
+    expected = {
+        "dual-dice": mean((-f_ahead * gamma + f) * raw) - mean(np.abs(raw) ** 3) / 3 - c * f0,
+        "gen-dice": -(c * f0 + gamma * mean(tau * f_ahead) - mean(tau * (f + f**2 / 4)) + norm(tau)),
+        "gradient-dice": -(c * f0 + gamma * mean(raw * f_ahead) - mean(raw * f) - mean(f**2) / 2 + 0.1 * norm(raw)),
+        "dice": c * nu0 + lam + mean(tau * (r + gamma * ahead - nu - lam[:, None])) - mean(tau**2) / 2,
+    }
+    for name, value in expected.items():
+        found = lagrangian(params, data, rows, starts, gamma, c, FORMS[name])
+        assert np.asarray(found) == pytest.approx(value, rel=1e-4, abs=1e-4), name
 
 
 def test_the_cloned_behavior_is_calibrated(world, log):
