@@ -374,7 +374,8 @@ def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
             f"{where}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill "
             "it in, or leave all its next-observation cells empty."
         )
-    return ~(empty.any(axis=0) if schema.missing == "split" else empty.all(axis=0))
+    lacks = empty.any(axis=0) if schema.missing == "split" else empty.all(axis=0)
+    return np.logical_not(lacks)
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------
