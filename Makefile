@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo toy test check format lint types unit test-long bench clean
+.PHONY: help install demo toy test check unit coverage test-long mutations format bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx,mazes]'
 	@touch $@
 
-demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, film in demo/
+demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, video in demo/
 	$(BIN)/odice demo --out demo
 
 toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in demo/toy/
@@ -40,6 +40,12 @@ check: $(STAMP)  ## the fast loop: format, lint, types, unit tests
 unit: $(STAMP)   ## unit tests only
 	$(PYTEST) -m "not slow and not long"
 
+coverage: $(STAMP) ## all tests but the long ones, and the lines that none of them reaches
+	$(PYTEST) -m "not long" --cov
+
+mutations: $(STAMP) ## put known mistakes into a copy of the code: do the tests catch them?
+	$(BIN)/python benchmarks/mutations.py
+
 test-long: $(STAMP) ## the tests that take minutes each
 	$(PYTEST) -m long
 
@@ -51,4 +57,4 @@ bench: $(STAMP)  ## updates per second against the machine's matrix-multiply rat
 	$(BIN)/python benchmarks/updates.py
 
 clean:           ## remove the environment and what the commands made
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build dist htmlcov .coverage .pytest_cache .ruff_cache .hypothesis

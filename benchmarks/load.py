@@ -28,7 +28,7 @@ def write(folder: Path, steps: int) -> None:
 
     from odice.data.build import from_steps
     from odice.data.meta import Meta
-    from odice.data.store.store import write_store
+    from odice.data.store import write_store
 
     rng = np.random.default_rng(0)
     arrays = {
@@ -66,7 +66,7 @@ def measure(format: str, folder: Path) -> dict:
     import odice.data.readers.d4rl
     import odice.data.readers.minari
     import odice.data.readers.table
-    import odice.data.store.store
+    import odice.data.store
 
     names = {"minari": "data-v0", "plain h5py": "data.hdf5"}
     path = folder / names.get(format, f"data.{format}")

@@ -78,7 +78,7 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     import jax
 
     from odice.algos import make
-    from odice.data.store.store import Streamed, read
+    from odice.data.store import Streamed, read
     from odice.data.transitions import to_transitions
     from odice.run.loop import initial_state, make_chunk
     from odice.run.stream import StreamedChunk
@@ -153,7 +153,7 @@ class Worker:
 
 
 def compare(args: argparse.Namespace) -> bool:
-    from odice.data.store.store import write_store
+    from odice.data.store import write_store
 
     start = time.perf_counter()
     shards = max(1, round(args.gb * 1e9 / ROW_BYTES / SHARD))

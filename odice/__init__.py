@@ -22,6 +22,7 @@ _PUBLIC = {
     "batches": "odice.run.loop",
     "collect": "odice.collection.recipes",
     "divergence": "odice.core.divergences",
+    "estimate": "odice.evaluation.ope.estimate",
     "evaluate": "odice.evaluation.evaluate",
     "imitate": "odice.run.imitate",
     "load": "odice.data.load",
@@ -31,6 +32,7 @@ _PUBLIC = {
     "register_divergence": "odice.core.divergences",
     "register_reader": "odice.data.load",
     "register_reward_map": "odice.data.preprocess",
+    "report": "odice.reports.report",
     "train": "odice.run.train",
 }
 

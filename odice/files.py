@@ -5,14 +5,16 @@ And the other direction: text from a file that somebody else wrote, without hang
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from odice.errors import OdiceError
 
@@ -95,6 +97,46 @@ def read_text(path: str | Path, limit: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OdiceError(f"{path}: not text in UTF-8 (byte {error.start}); write the file again.") from error
+
+
+def read_json(path: str | Path, limit: int) -> Any:
+    """The JSON in a regular file of at most `limit` bytes, whoever wrote it."""
+    try:
+        return json.loads(read_text(path, limit))
+    except RecursionError:
+        raise OdiceError(f"{path}: nested too deeply; restore the file or write it again.") from None
+    except ValueError as error:
+        raise OdiceError(f"{path}: not a JSON text ({error}); restore the file or write it again.") from None
+
+
+SEAL, SEALED = "sha256", "sealed"
+"""The entry of a sealed object that holds the checksum of all the others; and the one that says there must be such an entry."""
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of an object of JSON values, however it is spelled."""
+    try:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    except RecursionError:
+        raise OdiceError("An object nested too deeply for a checksum; restore the file from a copy.") from None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with a checksum of itself: it says whether the file is the one that was written, not who wrote it."""
+    plain = json.loads(json.dumps({key: value for key, value in content.items() if key != SEAL} | {SEALED: True}))
+    return {**plain, SEAL: checksum(plain)}
+
+
+def unsealed(content: Mapping[str, Any], where: str | Path) -> dict[str, Any]:
+    """The object without its checksum, if that is right. One without a checksum is of an older version, and taken."""
+    rest = {key: value for key, value in content.items() if key != SEAL}
+    if (SEAL in content or SEALED in content) and content.get(SEAL) != checksum(rest):
+        raise OdiceError(
+            f"{where} is damaged (its content is not what its SHA-256 was made of); restore it from a copy."
+        )
+    rest.pop(SEALED, None)
+    return rest
 
 
 def _unfinished(path: Path) -> Path:

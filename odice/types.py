@@ -29,7 +29,7 @@ class Transitions(NamedTuple):
     """
 
     obs: Float[Array, "states obs"]
-    index: Int[Array, " n"]
+    index: Int[Array, " n"]  # pyright: ignore[reportIncompatibleMethodOverride]
     next_index: Int[Array, " n"] | None
     action: Float[Array, "n act"] | Int[Array, " n"]
     reward: Float[Array, " n"]

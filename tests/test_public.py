@@ -8,6 +8,7 @@ import pytest
 import odice
 from odice.cli.main import COMMANDS, main
 from odice.errors import OdiceError
+from odice.types import Spec
 
 
 def test_import_does_not_load_jax():
@@ -63,7 +64,7 @@ def test_list_shows_what_there_is(capsys):
 
 
 def test_unknown_names_list_the_valid_ones():
-    spec = None
+    spec = Spec(3, 2)
     with pytest.raises(OdiceError, match=r"Unknown algorithm 'oddice'. Did you mean 'odice'\? Valid: .*sdice"):
         odice.make("oddice", spec)
     with pytest.raises(OdiceError, match=r"Unknown preset 'papr'. Did you mean 'paper'"):

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic, Joined, min_over_heads, q_at, sac_policy_loss, sac_value
@@ -167,7 +168,7 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
     return policy, Joined(tuple(Critic(k, spec, hidden, heads=1, **options) for k, hidden in shapes))
 
 
-@register("cql", CQLConfig, when_diverged=("lower", "critic_lr"))
+@register("cql", CQLConfig, when_diverged=("lower", "critic_lr"), health=(VALUES_OF_RETURNS,))
 def cql(cfg: CQLConfig, spec: Spec) -> Algo:
     """CQL: soft actor-critic whose Q is pushed down on actions that are not in the data."""
     critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
 from odice.algos.validation import require
@@ -54,7 +55,12 @@ class DemoDICEConfig(UnionConfig):
 
 
 @register(
-    "demo-dice", DemoDICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr")
+    "demo-dice",
+    DemoDICEConfig,
+    imitates=True,
+    value=lambda state: state.value,
+    when_diverged=("lower", "value_lr"),
+    health=UNION,
 )
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
     """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
 from odice.algos.validation import validate
 from odice.core.critics import Critic, min_over_heads
 from odice.core.extraction import effective_sample_size, weighted_cloning
@@ -100,7 +101,11 @@ class State(NamedTuple):
     step: Int[Array, ""]
 
 
-DECLARED: dict[str, Any] = {"schedule": "cosine_steps", "value": lambda state: state.value}
+DECLARED: dict[str, Any] = {
+    "schedule": "cosine_steps",
+    "value": lambda state: state.value,
+    "health": (*WEIGHTS, CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS),
+}
 """What every algorithm of this frame tells the run."""
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from odice.algos.health import WILD_REWARDS
 from odice.algos.inverse_q import InverseConfig, inverse
 from odice.algos.registry import register
 from odice.core.gradients import semi, true
@@ -43,7 +44,14 @@ class IQLearnConfig(InverseConfig):
     """V(s') from the target network, without gradient (MuJoCo configs); off, the online one with gradient (library default)."""
 
 
-@register("iq-learn", IQLearnConfig, imitates=True, diagnose="diagnose", when_diverged=("lower", "critic_lr"))
+@register(
+    "iq-learn",
+    IQLearnConfig,
+    imitates=True,
+    diagnose="diagnose",
+    when_diverged=("lower", "critic_lr"),
+    health=(WILD_REWARDS,),
+)
 def iq_learn(cfg: IQLearnConfig, spec: Spec) -> Algo:
     """IQ-Learn: imitation by inverse soft Q-learning, the semi-gradient of Q-form DICE."""
     telescoping = cfg.loss == "value-expert"

@@ -38,6 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic
@@ -175,6 +176,7 @@ def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch
     discrete=False,
     value=lambda state: state.value,
     when_diverged=("raise", "alpha"),
+    health=WEIGHTS,
 )
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""

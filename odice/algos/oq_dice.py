@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odice.algos.health import WILD_REWARDS
 from odice.algos.inverse_q import InverseConfig, inverse
 from odice.algos.registry import register
 from odice.algos.validation import require
@@ -49,7 +50,14 @@ class OQDICEConfig(InverseConfig):
         orthogonal(self.eta)
 
 
-@register("oq-dice", OQDICEConfig, imitates=True, diagnose="diagnose", when_diverged=("lower", "critic_lr"))
+@register(
+    "oq-dice",
+    OQDICEConfig,
+    imitates=True,
+    diagnose="diagnose",
+    when_diverged=("lower", "critic_lr"),
+    health=(WILD_REWARDS,),
+)
 def oq_dice(cfg: OQDICEConfig, spec: Spec) -> Algo:
     """OQ-DICE: imitation by Q-form DICE whose backward gradient is projected off the forward one."""
     objective = Objective(

@@ -26,6 +26,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
 from odice.algos.validation import require
@@ -59,7 +60,14 @@ class SMODICEConfig(UnionConfig):
         )
 
 
-@register("smodice", SMODICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr"))
+@register(
+    "smodice",
+    SMODICEConfig,
+    imitates=True,
+    value=lambda state: state.value,
+    when_diverged=("lower", "value_lr"),
+    health=UNION,
+)
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
     judges = "state" if cfg.state_only else "action"

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import vdice
@@ -138,7 +139,7 @@ def rule_critic_gradient(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNG
 
 
 def policy_loss(
-    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float
+    policy: TanhPolicy, critic: Critic, batch: Batch, alpha: float | Float[Array, ""]
 ) -> tuple[Float[Array, ""], PolicyMetrics]:
     """-k Q_1(s, pi(s)) and the cloning term."""
     action = policy.mode(batch.obs)
@@ -149,7 +150,7 @@ def policy_loss(
     return loss, PolicyMetrics(loss, cloning, scale)
 
 
-@register("td3-bc", TD3BCConfig, discrete=False, when_diverged=("lower", "alpha"))
+@register("td3-bc", TD3BCConfig, discrete=False, when_diverged=("lower", "alpha"), health=(VALUES_OF_RETURNS,))
 def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
     """TD3+BC: twin delayed actor-critic whose policy also clones the data."""
     critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)

@@ -35,6 +35,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import FEW_RATIOS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import qdice
@@ -113,6 +114,7 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
     discrete=False,
     diagnose="diagnose",
     when_diverged=("lower", "critic_lr"),
+    health=(FEW_RATIOS,),
 )
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""

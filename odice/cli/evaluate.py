@@ -1,16 +1,15 @@
-"""`odice evaluate`: what a policy earns in its environment, with and without noise."""
+"""`odice evaluate`: what a policy earns in its environment, with and without noise; or, with `--data`, by a log alone."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from odice.cli.estimates import LogOptions
 from odice.errors import OdiceError
-from odice.files import complete_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """Run episodes of a policy: mean, spread, worst episode, normalized score; under noise if asked."""
+    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked. With
+    --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the log."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """A run directory, or a policy's own folder."""
@@ -46,11 +46,33 @@ class Args:
     """Record the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write everything, each episode included, to this file."""
+    log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
 
 
 def run(args: Args) -> int:
+    return _from_log(args) if args.log.data is not None else _in_environment(args)
+
+
+def _from_log(args: Args) -> int:
+    from odice.cli.estimates import show, write
+    from odice.evaluation.ope.estimate import estimate
+    from odice.policy import open_policy
+
+    for flag in ("env", "video", "reference", "max_steps"):
+        if getattr(args, flag) is not None:
+            raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
+    policy = open_policy(args.policy, args.which)
+    found = estimate(policy, args.log.load(), seed=args.seed, **args.log.settings())
+    show(str(args.policy), found)
+    if args.json is not None:
+        write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **found.to_dict()})
+    return 0
+
+
+def _in_environment(args: Args) -> int:
     from rich.console import Console
 
+    from odice.cli.estimates import write
     from odice.evaluation.evaluate import Evaluator
     from odice.evaluation.video import record, writer_for
     from odice.policy import open_policy
@@ -77,7 +99,9 @@ def run(args: Args) -> int:
                 found.append(evaluator(policy, noise=noise, start_noise=start_noise, **options))
     _print(console, args, found)
     if args.json is not None:
-        _write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed}, found)
+        evaluations = [evaluation.to_dict() for evaluation in found]
+        head = {"policy": str(args.policy), "which": args.which, "seed": args.seed}
+        write(args.json, {**head, "evaluations": evaluations})
     if args.video is not None:
         options = {"noise": args.noise[0], "start_noise": args.start_noise[0], "max_steps": args.max_steps}
         frames = record(policy, env_id, args.video, seed=args.seed, allow_import=typed, **options)
@@ -110,15 +134,6 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
             *([f"{row.cost:.2f}"] if row.cost is not None else []),
         )
     console.print(table)
-
-
-def _write(path: Path, head: dict[str, object], found: list[Evaluation]) -> None:
-    content = {**head, "evaluations": [evaluation.to_dict() for evaluation in found]}
-    try:
-        with complete_file(path) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
-    except OSError as error:
-        raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def main(argv: list[str]) -> int:

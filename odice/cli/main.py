@@ -5,14 +5,17 @@ from importlib import import_module
 
 from odice import __version__
 from odice.cli.renamed import RENAMED, renamed
-from odice.errors import exit_code, unknown_name
+from odice.errors import OdiceError, exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
     "data": "look a data set over and say what is wrong with it; convert it; collect one",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
+    "sweep": "train every combination of data sets, algorithms, settings and seeds, each exactly once",
     "imitate": "learn a policy from demonstrations, without rewards",
-    "evaluate": "run episodes of a policy: score, spread, worst episode, noise, video",
+    "evaluate": "what a policy earns: in its environment, or estimated from a log alone (--data)",
+    "select": "rank policies by what a log says about them, without a simulator",
+    "report": "compare runs: tables, statistics, curves; one page, Markdown, LaTeX, CSV or figures",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
@@ -39,6 +42,8 @@ def usage() -> str:
 
 
 def run(argv: list[str]) -> int:
+    if sys.platform == "win32":
+        raise OdiceError("odice runs on Linux and macOS; on Windows, use it inside WSL.")
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -21,6 +21,7 @@ What is dropped is chi-square's. With KL the reference code weighs by the ratio 
 """
 
 
+@runtime_checkable
 class Density(Protocol):
     """Whatever has log pi(a|s)."""
 

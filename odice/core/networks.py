@@ -9,6 +9,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -101,16 +102,16 @@ class MLP(eqx.Module):
         return x
 
 
-def along_last(vector: Array, x: Array) -> Array:
+def along_last(vector: Array | np.ndarray, x: Array) -> Array | np.ndarray:
     """A per-feature vector, given the rank of `x` in words: rank promotion is an error in the tests."""
     return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
 
 
-def _add(x: Array, bias: Array) -> Array:
+def _add(x: Array, bias: Array | np.ndarray) -> Array:
     return x + along_last(bias, x)
 
 
-def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+def _layer_norm(x: Array, scale: Array | np.ndarray, shift: Array | np.ndarray) -> Array:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     centred = x - mean
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)

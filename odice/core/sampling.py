@@ -22,12 +22,14 @@ def step_keys(loop_key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[PRNGKeyArra
     return rows_key, update_key
 
 
-def sample_rows(rows_key: PRNGKeyArray, batch_size: int, size: int) -> Int[Array, " b"]:
+def sample_rows(rows_key: PRNGKeyArray, batch_size: int, size: int | Int[Array, ""]) -> Int[Array, " b"]:
     """Uniform with replacement."""
     return jax.random.randint(rows_key, (batch_size,), 0, size)
 
 
-def sample_batches(loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int) -> Int[Array, "k b"]:
+def sample_batches(
+    loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int | Int[Array, ""]
+) -> Int[Array, "k b"]:
     """The rows of the batches of these steps."""
     return jax.vmap(lambda step: sample_rows(step_keys(loop_key, step)[0], batch_size, size))(steps)
 

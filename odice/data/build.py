@@ -209,7 +209,7 @@ def _pack(packed: np.ndarray, source: Any, ends: np.ndarray) -> None:
 def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.ndarray):
     """Fill in the final observations that are known, and compare the others with the rows that follow them."""
     final = np.ones(len(ends), bool) if known is None else known[ends]
-    count, first, worst = 0, None, 0.0
+    count, first, worst = 0, None, np.zeros(packed.shape[1])
     for block in blocks(len(nexts), packed[:1].nbytes):
         rows = np.arange(block.start, block.stop)
         owner = np.searchsorted(ends, rows)
@@ -228,9 +228,17 @@ def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.n
             # Rows may be infinite; the evidence goes to JSON, so it is finite.
             with np.errstate(over="ignore", invalid="ignore"):
                 apart = np.nan_to_num(np.abs(packed[after[bad]] - value[bad]), nan=0.0)
-            worst = max(worst, float(apart.max(initial=0)))
-    evidence = {"next_mismatch": {"count": count, "first_row": first, "largest": worst}} if count else {}
-    return final, evidence
+            worst = np.maximum(worst, apart.max(axis=0, initial=0))
+    return final, {"next_mismatch": _mismatch(count, first, worst, packed)} if count else {}
+
+
+def _mismatch(count: int, first: int | None, worst: np.ndarray, packed: np.ndarray) -> dict[str, Any]:
+    """How large the differences are, in the column where they are largest beside what that column moves."""
+    some = packed[:: max(1, len(packed) // 10_000)].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moves = np.nan_to_num(some.std(axis=0), posinf=np.finfo(np.float64).max)
+    column = int(np.argmax(worst / np.maximum(moves, 1e-30)))
+    return {"count": count, "first_row": first, "largest": float(worst[column]), "column": column}
 
 
 def _numbers(name: str, source: Any, where: str, allocate: Allocate) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from odice.encoding import Column, is_column
 from odice.errors import OdiceError
 
 MAX_ACTIONS = 100_000
@@ -28,6 +29,10 @@ class Meta:
     ref_min: float | None = None
     ref_max: float | None = None
     obs_layout: tuple[tuple[str, int], ...] | None = None
+    obs_columns: tuple[Column, ...] | None = None
+    """How a row of the table became an observation (`odice.encoding`)."""
+    action_names: tuple[str, ...] | None = None
+    """The columns of the action or, of discrete actions, what each number means."""
     history: tuple[str, ...] = ()
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -69,7 +74,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    """Not NaN, and within what a float can hold: JSON has no bound on whole numbers."""
+    return (isinstance(value, float) and value == value) or (type(value) is int and abs(value) < 1e308)
 
 
 def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -106,6 +112,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "ref_min": _is_number,
     "ref_max": _is_number,
     "obs_layout": _is_list_of(_is_part),
+    "obs_columns": _is_list_of(is_column),
+    "action_names": _is_list_of(_is_text),
     "history": _is_list_of(_is_text),
     "evidence": _is_evidence,
 }

@@ -11,17 +11,19 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 
+Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
 SINGLE = ("reward", "cost", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
@@ -35,7 +37,7 @@ MAX_FILE = 1 << 20
 class Schema:
     """Columns of a table by role, and what the table itself cannot say; see docs/tables.md.
 
-    A role that is not given is found by the usual names, or absent. Also the flags of `odice data`.
+    A role that is not given is found by the usual names, or absent. `TableFlags` has the same as flags.
     """
 
     observation: tuple[str, ...] = ()
@@ -74,6 +76,15 @@ class Schema:
     """Return that counts as score 0."""
     ref_max: float | None = None
     """Return that counts as score 100."""
+    categories: tuple[str, ...] = ()
+    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the values."""
+    missing: Missing | None = None
+    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the
+    column's median, or split the episode there, which also takes out rows without an action or a reward."""
+    missing_indicator: bool | None = None
+    """Whether each column that lacks values gets another beside it that says where."""
+    max_gap: float | None = None
+    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Schema:
@@ -92,12 +103,8 @@ class Schema:
         """The schema in a TOML or JSON file."""
         path = Path(path)
         try:
-            if path.stat().st_size > MAX_FILE:
-                raise OdiceError(f"{path}: larger than 1 MB, so this is not a schema file; is it the data?")
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, MAX_FILE)
             given = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        except OSError as error:
-            raise OdiceError(f"{path}: cannot read the schema file ({error.strerror}); check the path.") from error
         except (ValueError, RecursionError) as error:
             kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
             raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error
@@ -149,11 +156,89 @@ class Schema:
                 f"{where}: column {done[0]!r} does not say whether the world ended (terminated) or only the log did "
                 f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
             )
-        if not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
+        by_time = self.max_gap is not None and found["step"]
+        if not by_time and not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
             raise OdiceError(
                 f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
                 f"`first` or `last`. Columns: {_some(columns)}."
             )
+
+
+@dataclass(frozen=True)
+class TableFlags:
+    """What the columns of a table mean: the flags of `odice data`, `odice train` and `odice imitate` (docs/tables.md).
+
+    `X_column` names the column of the schema's role X; the other flags are the schema's entries themselves.
+    """
+
+    observation_columns: tuple[str, ...] = ()
+    """Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."""
+    action_columns: tuple[str, ...] = ()
+    """Columns of the action."""
+    next_observation_columns: tuple[str, ...] = ()
+    """Columns of the observation after the step."""
+    reward_column: str | None = None
+    """Column of the reward."""
+    terminated_column: str | None = None
+    """Column that is true where the world ended."""
+    truncated_column: str | None = None
+    """Column that is true where only the log ended."""
+    episode_column: str | None = None
+    """Column with the number or name of the episode."""
+    first_column: str | None = None
+    """Column that is true at the first step of an episode."""
+    last_column: str | None = None
+    """Column that is true at the last step of an episode, whatever the reason."""
+    step_column: str | None = None
+    """Column that orders the rows of an episode: a number, a date or a time."""
+    max_gap: float | None = None
+    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
+    categories: tuple[str, ...] = ()
+    """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the values."""
+    missing: Missing | None = None
+    """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median, or
+    split the episode there."""
+    missing_indicator: bool | None = None
+    """Whether each column that lacks values gets another beside it that says where."""
+    discrete: bool | None = None
+    """Whether the action is a choice among options; otherwise whole numbers or words in one column are."""
+    n_choices: int | None = None
+    """Number of discrete actions (`n_actions` of a schema), where some may never occur in the log."""
+    action_low: tuple[float, ...] | None = None
+    """Lower bound of the actions: one number, or one for each."""
+    action_high: tuple[float, ...] | None = None
+    """Upper bound of the actions."""
+
+    def table(self, file: str | Path | None = None) -> dict[str, Schema]:
+        """The table reader's option that these flags are, over a schema file; none if nothing is said."""
+        given = {}
+        for item in fields(TableFlags):
+            value = getattr(self, item.name)
+            if value not in (None, ()):
+                role = item.name.removesuffix("_columns").removesuffix("_column").replace("n_choices", "n_actions")
+                given[role] = ",".join(value) if item.name.endswith("_columns") else value
+        if not given and file is None:
+            return {}
+        said = Schema.parse(given, "the flags")
+        return {"schema": said if file is None else said.over(Schema.read(file))}
+
+
+def usual_columns(columns: Sequence[str]) -> Schema:
+    """The roles that the usual names give without doubt; the others are left open."""
+
+    def clear(find: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return find()
+        except OdiceError:
+            return otherwise
+
+    found: dict[str, Any] = {role: clear(lambda role=role: _by_name(role, columns, ""), None) for role in SINGLE}
+    rest = [c for c in columns if c not in found.values()]
+    for role in ("observation", "action"):
+        found[role] = clear(lambda role=role: _family(role, rest, ""), ())
+    if found["observation"]:
+        found["next_observation"] = clear(lambda: _next(found["observation"], columns, ""), ())
+    return Schema(**found)
 
 
 # --- the steps of it -----------------------------------------------------------------------------------------------
@@ -166,6 +251,9 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
         items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
         if isinstance(items, list | tuple) and items and all(isinstance(i, str) and i for i in items):
             return tuple(items)
+    elif kind == "Missing | None":
+        if value in get_args(Missing):
+            return value
     elif kind == "str | None":
         if isinstance(value, str) and value:
             return value
@@ -189,6 +277,7 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
 _EXPECTED = {
     "tuple[str, ...]": "a column name or a list of names",
     "str | None": "one name",
+    "Missing | None": "one of " + ", ".join(get_args(Missing)),
     "bool | None": "true or false",
     "int | None": "a whole number above 0",
     "tuple[float, ...] | None": "a number or a list of finite numbers",

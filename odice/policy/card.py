@@ -38,6 +38,10 @@ def model_card(policy: Policy) -> str:
         "",
         *(_table(("measure", "value"), about["scores"]) if about.get("scores") else ["None were measured."]),
         "",
+        "## Health",
+        "",
+        *_health(about.get("health") or {}),
+        "",
         "## Use",
         "",
         "```python",
@@ -58,6 +62,15 @@ def model_card(policy: Policy) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _health(health: dict[str, Any]) -> list[str]:
+    """What the run that made it says of itself."""
+    if not health:
+        return ["Was not judged."]
+    measures = health.get("measures")  # a file may hold anything there
+    known = {key: value for key, value in measures.items() if value is not None} if isinstance(measures, dict) else {}
+    return [f"**{_cell(health.get('says'))}**", "", *_table(("measure", "value"), known)]
 
 
 def _bounds(policy: Policy) -> str:

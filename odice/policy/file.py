@@ -13,6 +13,7 @@ import math
 import os
 import re
 import stat
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -20,14 +21,17 @@ import numpy as np
 
 from odice import __version__
 from odice.errors import OdiceError
-from odice.files import complete_folder
+from odice.files import SEAL, checksum, complete_folder, sealed
 from odice.policy import card
+from odice.policy.guard import Guard, tensor_shapes
 
 if TYPE_CHECKING:
     from odice.policy.policy import Policy
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
-FORMAT, VERSION = "odice-policy", 1
+FORMAT, VERSION = "odice-policy", 2
+UNSEALED = 1
+"""The version before: nothing says whether its `policy.json` is what was written."""
 OUTPUTS = ("clip", "tanh", "argmax")
 ACTIVATIONS = ("relu", "tanh", "elu")
 
@@ -46,7 +50,7 @@ VECTORS = {
 }
 # what is known about a policy -> what stands there if it is not known
 NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
-NOTHING |= {key: {} for key in ("scores", "data", "preprocess", "config")}
+NOTHING |= {key: {} for key in ("scores", "health", "data", "preprocess", "config")}
 
 
 class Layout(NamedTuple):
@@ -74,13 +78,15 @@ def write(path: Path, policy: Policy) -> None:
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(policy.tensors[name], np.float32) for name in policy.layout.shapes}
+    if policy.guard is not None:
+        tensors |= {name: np.ascontiguousarray(array, np.float32) for name, array in policy.guard.tensors.items()}
     try:
         if path.exists() and not (path / DESCRIPTION).exists() and (not path.is_dir() or any(path.iterdir())):
             raise OdiceError(f"{path} exists and is not a policy; choose another folder.")
         with complete_folder(path) as folder:
             weights = save(tensors)
             (folder / WEIGHTS).write_bytes(weights)
-            text = json.dumps(_description(policy, _digest(weights)), indent=1, allow_nan=False)
+            text = json.dumps(sealed(_description(policy, _digest(weights))), indent=1, allow_nan=False)
             (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
             (folder / CARD).write_text(card.model_card(policy), "utf-8")
     except OSError as error:
@@ -100,6 +106,9 @@ def _description(policy: Policy, sha256: str) -> dict[str, Any]:
     for name, (group, key) in VECTORS.items():
         vector = getattr(policy, name)
         found[group][key] = None if vector is None else vector.tolist()
+    if (guard := policy.guard) is not None:
+        found["observation"] |= guard.columns
+        found["guard"] = {"states": len(guard.states), "warn": guard.warn, "fall_back": guard.fall_back}
     return found | {key: policy.about.get(key, nothing) for key, nothing in NOTHING.items()}
 
 
@@ -111,8 +120,15 @@ def read(folder: Path) -> dict[str, Any]:
     layout = read_layout(found, path)
     sizes = {"observation": layout.sizes[0], "action": layout.sizes[-1]}
     vectors = {name: read_vector(found, group, key, sizes[group], path) for name, (group, key) in VECTORS.items()}
-    tensors = read_tensors(folder, layout, found.get("weights_sha256"))
-    return {"layout": layout, "tensors": tensors, **vectors, "about": {key: found.get(key) for key in NOTHING}}
+    known = read_guard(found, layout.sizes[0], path)
+    shapes = layout.shapes | (tensor_shapes(layout.sizes[0], known.pop("states")) if known else {})
+    tensors = read_tensors(folder, shapes, found.get("weights_sha256"))
+    guard = None
+    if known:
+        own = {name: tensors.pop(name) for name in tensor_shapes(layout.sizes[0], 0)}
+        guard = Guard(**{name.removeprefix("guard."): tensor for name, tensor in own.items()}, **known)
+    about = {key: found.get(key) for key in NOTHING}
+    return {"layout": layout, "tensors": tensors, **vectors, "about": about, "guard": guard}
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -121,18 +137,31 @@ def read_description(folder: Path) -> dict[str, Any]:
     found = strict_json(_contents(path, MAX_JSON), path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         _refuse(path, f"it is not a policy's description (no `format: {FORMAT}`)")
-    if found.get("version") != VERSION:
-        _refuse(
-            path,
-            f"it has format version {found.get('version')!r:.40}, this odice reads version {VERSION}; update odice",
-        )
+    _check_seal(found, path)
     for key in ("network", "observation", "action", "config", "data", "preprocess", "scores"):
         if not isinstance(found.get(key), dict):
             _refuse(path, f"`{key}` must be an object")
+    if not isinstance(found.get("health", {}), dict):  # new in 0.2
+        _refuse(path, "`health` must be an object")
     for key in ("algorithm", "env_id"):
         if not (found.get(key) is None or is_name(found[key])):
             _refuse(path, f"`{key}` is not a plain name")
     return found
+
+
+def _check_seal(found: dict[str, Any], path: Path) -> None:
+    """A flipped digit anywhere in the description is noticed, not acted on."""
+    version = found.get("version")
+    if type(version) is not int or version not in (UNSEALED, VERSION):
+        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {VERSION}; update odice")
+    if SEAL not in found and version == UNSEALED:
+        warnings.warn(
+            f"{path} is of an older odice and has no checksum of itself: damage to it would not be noticed. "
+            "Policy.load(...).save(...) writes it with one.",
+            stacklevel=5,
+        )
+    elif found.pop(SEAL, None) != checksum(found):
+        _refuse(path, "its content is not what its SHA-256 was made of: the file was damaged or edited")
 
 
 def is_name(value: Any) -> bool:
@@ -176,15 +205,40 @@ def read_vector(description: dict[str, Any], group: str, key: str, size: int, pa
     return vector
 
 
-def read_tensors(folder: Path, layout: Layout, sha256: Any) -> dict[str, np.ndarray]:
-    """The weights, if the file holds exactly the float32 tensors that the layout asks for, all finite.
+def read_guard(description: dict[str, Any], obs_dim: int, path: Path) -> dict[str, Any]:
+    """The guard's numbers, or nothing where a policy has none."""
+    guard, columns = description.get("guard"), description["observation"]
+    if guard is None:
+        return {}
+    if not isinstance(guard, dict) or not (type(guard.get("states")) is int and 1 <= guard["states"] <= MAX_WIDTH):
+        _refuse(path, f"`guard` needs `states`, a whole number from 1 to {MAX_WIDTH}")
+    known: dict[str, Any] = {"states": guard["states"]}
+    for key in ("warn", "fall_back"):
+        if type(guard.get(key)) not in (int, float) or not 0 < guard[key] < 1e30:
+            _refuse(path, f"`guard.{key}` must be a positive number")
+        known[key] = float(guard[key])
+    for key in ("low", "high"):
+        known[key] = read_vector(description, "observation", key, obs_dim, path)
+        if known[key] is None:
+            _refuse(path, f"`observation.{key}` is missing beside the guard")
+    for key in ("names", "units"):
+        words = columns.get(key) or []
+        if not isinstance(words, list) or len(words) not in (0, obs_dim) or not all(isinstance(w, str) for w in words):
+            _refuse(path, f"`observation.{key}` must be a list of {obs_dim} words")
+        known[key] = tuple(words)
+    known["quantiles"] = columns.get("quantiles") if isinstance(columns.get("quantiles"), dict) else {}
+    return known
+
+
+def read_tensors(folder: Path, shapes: dict[str, tuple[int, ...]], sha256: Any) -> dict[str, np.ndarray]:
+    """The weights, if the file holds exactly the float32 tensors of these names and shapes, all finite.
 
     The digest says that both files were written together; it is no proof of who wrote them.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    path, shapes = folder / WEIGHTS, layout.shapes
+    path = folder / WEIGHTS
     data_bytes = 4 * sum(map(math.prod, shapes.values()))
     header_limit = 4096 + 256 * len(shapes)
     raw = _contents(path, 8 + header_limit + data_bytes)

@@ -1,7 +1,9 @@
 """ONNX: the whole policy as one graph, from raw observations to the environment's actions.
 
 Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing
-that it could forget. The graph is compared with the policy on 10,000 observations before the file appears.
+that it could forget. So is the guard: a second output says how unlike the training data each observation is, and an
+observation that is not finite gives no action. The graph is compared with the policy on 10,000 observations before the file
+appears.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import numpy as np
 from odice.action_map import half_range
 from odice.errors import OdiceError
 from odice.files import complete_file
+from odice.policy.guard import LARGE, Guard
 from odice.policy.policy import LAYER_NORM_EPS, Policy
 
 OPSET, IR_VERSION = 17, 8  # the first opset with LayerNormalization; read by every onnxruntime since 1.12
-CHECKED, TOLERANCE = 10_000, 1e-5
+CHECKED, TOLERANCE, NOVELTY_TOLERANCE = 10_000, 1e-5, 1e-3
 _ONNX_ACTIVATION = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
 
 
@@ -28,6 +31,8 @@ class Parity(NamedTuple):
     """Largest difference between the graph's and the policy's actions."""
     rounding: float
     """Largest difference between the policy's actions in single and in double precision."""
+    novelty: float = 0.0
+    """Largest difference between the graph's and the guard's scores s, relative to 1 + s."""
 
     @property
     def allowed(self) -> float:
@@ -38,10 +43,16 @@ class Parity(NamedTuple):
 def export_onnx(policy: Policy, path: str | Path) -> Parity:
     """Write the policy as an ONNX file if it acts like the policy.
 
-    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices.
+    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices; where the
+    observation is not finite NaN, or -1. Output `novelty`, float32 (batch,), where the policy has a guard: act up to 1, and
+    fall back above the number `fall_back` of the model's metadata, or where it is inf.
     """
     model = onnx_model(policy)
     found = parity(policy, model)
+    if not found.novelty <= NOVELTY_TOLERANCE:
+        raise OdiceError(
+            f"The ONNX graph's novelty differs from the guard's by {found.novelty:.2g}, so {path} was not written."
+        )
     if not found.difference <= found.allowed:
         raise OdiceError(
             f"The ONNX graph differs from the policy by up to {found.difference:.2g} on {CHECKED} observations "
@@ -60,6 +71,7 @@ def onnx_model(policy: Policy) -> bytes:
     onnx = _optional("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
     nodes, constants = _graph(policy, onnx)
+    outputs = [helper.make_tensor_value_info("novelty", proto.FLOAT, ["batch"])] if policy.guard else []
     action = (
         helper.make_tensor_value_info("action", proto.INT64, ["batch"])
         if policy.discrete
@@ -69,7 +81,7 @@ def onnx_model(policy: Policy) -> bytes:
         nodes,
         "policy",
         [helper.make_tensor_value_info("observation", proto.FLOAT, ["batch", policy.obs_dim])],
-        [action],
+        [action, *outputs],
         [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     model = helper.make_model(
@@ -77,6 +89,8 @@ def onnx_model(policy: Policy) -> bytes:
     )
     known = {key: policy.about.get(key) for key in ("algorithm", "env_id")}
     known["data_fingerprint"] = (policy.about.get("data") or {}).get("fingerprint")
+    if policy.guard is not None:
+        known |= {"fall_back": repr(policy.guard.fall_back), "columns": ", ".join(policy.guard.names)}
     helper.set_model_props(model, {key: str(value) for key, value in known.items() if value})
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
@@ -120,8 +134,65 @@ def _graph(policy: Policy, onnx: Any) -> tuple[list[Any], dict[str, np.ndarray]]
         add("Add", {"action_low": low})
         add("Max", {"action_floor": low})
         add("Min", {"action_ceiling": high})
-    nodes[-1].output[0] = "action"
+    refused = np.array(-1) if policy.discrete else np.array(np.nan, np.float32)
+    constants |= {"nothing": refused, "zero": np.array(0, np.float32), "last": np.array([-1])}
+    broken = "broken_rows" if policy.discrete else "broken"
+    checks = [
+        ("IsNaN", ["observation"], "is_nan"),
+        ("IsInf", ["observation"], "is_inf"),
+        ("Or", ["is_nan", "is_inf"], "not_finite"),
+        ("Cast", ["not_finite"], "not_finite_number"),
+        ("ReduceMax", ["not_finite_number"], "any_broken"),
+        ("Greater", ["any_broken", "zero"], "broken"),
+        ("Squeeze", ["broken", "last"], "broken_rows"),
+        ("Where", [broken, "nothing", value], "action"),
+    ]
+    if policy.guard is not None:
+        more, own = _novelty(policy.guard)
+        checks, constants = checks + more, constants | own
+    nodes += [onnx.helper.make_node(kind, given, [made], **_ATTRIBUTES.get(kind, {})) for kind, given, made in checks]
     return nodes, constants
+
+
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "Cast": {"to": 1},  # float32
+    "ReduceMax": {"axes": [-1], "keepdims": 1},
+    "ReduceSum": {"keepdims": 1},
+    "ReduceMin": {"axes": [-1], "keepdims": 0},
+}
+
+
+def _novelty(guard: Guard) -> tuple[list[tuple[str, list[str], str]], dict[str, np.ndarray]]:
+    """The guard's score (`policy.guard`), step by step."""
+    constants = {
+        "center": guard.center,
+        "scale": guard.scale,
+        "whiten": guard.whiten,
+        "twice_states": np.ascontiguousarray(2 * guard.states.T),
+        "lengths": guard.lengths,
+        "large": LARGE,
+        "minus_large": -LARGE,
+        "warn": np.array(guard.warn, np.float32),
+        "infinite": np.array(np.inf, np.float32),
+    }
+    steps = [
+        ("Where", ["broken", "center", "observation"], "finite"),
+        ("Sub", ["finite", "center"], "centered"),
+        ("Div", ["centered", "scale"], "standardized"),
+        ("Clip", ["standardized", "minus_large", "large"], "cut"),
+        ("MatMul", ["cut", "whiten"], "white"),
+        ("Mul", ["white", "white"], "white_squares"),
+        ("ReduceSum", ["white_squares", "last"], "white_length"),
+        ("MatMul", ["white", "twice_states"], "products"),
+        ("Sub", ["white_length", "products"], "partial"),
+        ("Add", ["partial", "lengths"], "squares"),
+        ("ReduceMin", ["squares"], "nearest_square"),
+        ("Max", ["nearest_square", "zero"], "nearest_above_0"),
+        ("Sqrt", ["nearest_above_0"], "distance"),
+        ("Div", ["distance", "warn"], "score"),
+        ("Where", ["broken_rows", "infinite", "score"], "novelty"),
+    ]
+    return steps, {name: np.asarray(array, np.float32) for name, array in constants.items()}
 
 
 def parity(policy: Policy, model: bytes) -> Parity:
@@ -134,15 +205,20 @@ def parity(policy: Policy, model: bytes) -> Parity:
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     obs, exact = _observations(policy), policy.in_double()
-    found = session.run(["action"], {"observation": obs})[0]
+    outputs = ["action"] if policy.guard is None else ["action", "novelty"]
+    found, *novelty = session.run(outputs, {"observation": obs})
+    apart = 0.0
+    if policy.guard is not None:
+        score = policy.guard.score(obs)
+        apart = _largest((novelty[0] - score) / (1 + score))
     if policy.discrete:
         values = policy.outputs(obs)
         chosen = np.take_along_axis(values, found[:, None], axis=-1)[:, 0]
-        return Parity(_largest(values.max(axis=-1) - chosen), _largest(values - exact.outputs(obs)))
+        return Parity(_largest(values.max(axis=-1) - chosen), _largest(values - exact.outputs(obs)), apart)
     low, high = policy.action_low, policy.action_high
     scale = 1.0 if low is None or high is None else half_range(low, high)
     action = policy(obs)
-    return Parity(_largest((found - action) / scale), _largest((action - exact(obs)) / scale))
+    return Parity(_largest((found - action) / scale), _largest((action - exact(obs)) / scale), apart)
 
 
 def _largest(array: np.ndarray) -> float:

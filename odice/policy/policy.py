@@ -21,10 +21,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from odice.action_map import to_bounds
+from odice.encoding import Column, encode, is_column
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
 from odice.policy import file as policy_file
 from odice.policy.file import DESCRIPTION, VECTORS, Layout
+from odice.policy.guard import Guard, Guarded
 
 LAYER_NORM_EPS = np.float32(1e-5)  # as core.networks, which would import jax
 
@@ -55,7 +57,9 @@ class Policy:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Provenance: algorithm, config, data, preprocess, env_id, reference, scores, step."""
+    """Provenance: algorithm, config, data, preprocess, env_id, reference, scores, health, step."""
+    guard: Guard | None = None
+    """What it knows of the observations it was trained on."""
 
     def __repr__(self) -> str:
         """For example `Policy(odice, 11 -> 3, step 20,000)`."""
@@ -76,12 +80,14 @@ class Policy:
         return to_bounds(x, self.action_low, self.action_high)
 
     def outputs(self, obs: Any) -> np.ndarray:
-        """What the network says before it becomes an action: a mean, or a value per choice."""
-        x = np.asarray(obs, np.float32)
-        if x.ndim == 0 or x.shape[-1] != self.obs_dim:
-            raise OdiceError(
-                f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
-            )
+        """What the network says before it becomes an action: a mean, or a value per choice.
+
+        An observation may also be a row of the table that was learned from: a mapping from its columns to their values.
+        """
+        x = self._observation(obs)
+        finite = np.isfinite(x)
+        if not finite.all():
+            raise OdiceError(f"{self._first_bad(x, finite)}; a policy acts on finite numbers only.")
         if self.obs_mean is not None and self.obs_scale is not None:
             x = (x - self.obs_mean) / self.obs_scale
         tensors, activate = self.tensors, _ACTIVATE[self.layout.activation]
@@ -98,6 +104,45 @@ class Policy:
             x = activate(x)
         return x
 
+    def guarded(self, obs: Any, fall_back: Any = None) -> Guarded:
+        """The action, how unlike the training data the observation is, and what to do: `act`, `warn` or `fall back`.
+
+        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy. Where
+        it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is yours; but
+        an observation that is not finite is then an error.
+        """
+        if self.guard is None:
+            raise OdiceError(
+                "This policy has no guard, because it was made without its data; train it again to get one."
+            )
+        x = self._observation(obs)
+        finite = np.asarray(np.isfinite(x).all(axis=-1))
+        score = self.guard.score(x)
+        decision = self.guard.decide(score)
+        usable = x if fall_back is None else np.where(finite[..., None], x, self.guard.center)
+        action, falls = self(usable), decision == "fall back"
+        if fall_back is not None and falls.any():
+            other = fall_back(x[falls] if x.ndim > 1 else x) if callable(fall_back) else fall_back
+            action = np.array(action)
+            action[falls] = np.asarray(other)
+        return Guarded(action, score, decision if x.ndim > 1 else str(decision))
+
+    def _observation(self, obs: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):  # a number too large for single precision is not finite, and refused as such
+            x = encode(self.columns, obs) if isinstance(obs, Mapping) else np.asarray(obs, np.float32)
+        if x.ndim == 0 or x.shape[-1] != self.obs_dim:
+            raise OdiceError(
+                f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
+            )
+        return x
+
+    def _first_bad(self, x: np.ndarray, finite: np.ndarray) -> str:
+        """`observation[3] (lactate) is nan in row 5`, for the first number that is not finite."""
+        *row, column = np.argwhere(~finite)[0].tolist()
+        name = f" ({self.guard.names[column]})" if self.guard is not None and self.guard.names else ""
+        where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+        return f"observation[{column}]{name} is {x[(*row, column)]}{where}"
+
     @property
     def obs_dim(self) -> int:
         return self.layout.sizes[0]
@@ -110,6 +155,17 @@ class Policy:
     @property
     def discrete(self) -> bool:
         return self.layout.output == "argmax"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table that was learned from, and how they become numbers; empty if it was no table."""
+        found = self.about.get("preprocess", {}).get("columns", ())
+        return tuple(found) if isinstance(found, list | tuple) and all(map(is_column, found)) else ()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What each discrete action is called in the log, where it has words for them."""
+        return tuple(map(str, self.about.get("preprocess", {}).get("choices", ())))
 
     @property
     def env_id(self) -> str | None:
@@ -135,6 +191,7 @@ class Policy:
         reference: tuple[float, float] | None = None,
         scores: Mapping[str, Any] | None = None,
         step: int | None = None,
+        guard: Guard | None = None,
     ) -> Policy:
         """From a trained `core.networks.Deterministic` and the `data.preprocess.Fitted` its data went through.
 
@@ -155,11 +212,15 @@ class Policy:
             "scores": dict(scores or {}),
             "step": step,
         }
-        return cls(layout, tensors, **vectors, about=jsonable(about, words=True))
+        return cls(layout, tensors, **vectors, about=jsonable(about, words=True), guard=guard)
 
     def with_scores(self, scores: Mapping[str, Any]) -> Policy:
         """The same policy with these scores in its description."""
         return dataclasses.replace(self, about={**self.about, "scores": jsonable(scores, words=True)})
+
+    def with_health(self, health: Mapping[str, Any]) -> Policy:
+        """The same policy with what its run's health check found in its description."""
+        return dataclasses.replace(self, about={**self.about, "health": jsonable(health, words=True)})
 
     def in_double(self) -> Policy:
         """The same policy in double precision: the yardstick for what single precision loses."""
@@ -190,6 +251,8 @@ class Policy:
             tensor = self.tensors.get(name)
             if tensor is None or tensor.shape != shape or not np.isfinite(tensor).all():
                 raise OdiceError(f"The policy's tensor {name!r} is missing, misshapen or not finite.")
+        if self.guard is not None:
+            self._check_guard(self.guard)
         low, high = self.action_low, self.action_high
         if (self.obs_mean is None) != (self.obs_scale is None) or (low is None) != (high is None):
             raise OdiceError("A normalizer needs a mean and a scale, an action map a lower and an upper bound.")
@@ -201,11 +264,21 @@ class Policy:
         if pair is not None and not (
             isinstance(pair, list | tuple)
             and len(pair) == 2
-            and all(type(v) in (int, float) for v in pair)
+            and all(type(v) in (int, float) and abs(v) < 1e308 for v in pair)
             and pair[0] < pair[1]
         ):
             raise OdiceError(
                 "`reference` must be two numbers, the return that counts as 0 and the one that counts as 100."
+            )
+
+    def _check_guard(self, guard: Guard) -> None:
+        vectors = guard.center, guard.scale, guard.low, guard.high
+        fits = all(vector.shape == (self.obs_dim,) for vector in vectors) and guard.states.ndim == 2
+        if not fits or not all(np.isfinite(array).all() for array in (*vectors, guard.whiten, guard.states)):
+            raise OdiceError("The guard does not fit the policy's observations, or holds numbers that are not finite.")
+        if not ((guard.scale > 0).all() and guard.warn > 0 and guard.fall_back >= 1):
+            raise OdiceError(
+                "The guard's scale and distance must be positive, and it falls back no earlier than it warns."
             )
 
 

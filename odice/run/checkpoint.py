@@ -1,8 +1,8 @@
 """Checkpoints: the whole state of a run, so that a resumed run is the uninterrupted one, bit for bit.
 
 Orbax writes a checkpoint under a temporary name and renames it when it is complete, so a kill at any moment leaves the
-earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays; one that does not match (or cannot be read)
-is set aside with a warning, and the one before is used.
+earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays and of its description; one that does not match
+(or cannot be read, or belongs to another run) is set aside with a warning, and the one before is used.
 
 Saving is synchronous: a state of the paper's size is about 3 MB, and the loop waits a tenth of a second for it.
 """
@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from odice.errors import OdiceError
+from odice.files import SEAL, sealed, unsealed
 
 
 class CheckpointWarning(UserWarning):
@@ -69,7 +70,7 @@ class Checkpoints:
         """Commit a checkpoint, or leave everything as it was and say why it could not be done."""
         ocp = self._ocp
         arrays = jax.tree.map(np.asarray, arrays)
-        facts = {**facts, "sha256": digest(arrays)}
+        facts = sealed({**facts, "arrays_sha256": digest(arrays)})
         items = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
         try:
             self._manager.save(step, args=items, force=True)
@@ -98,7 +99,7 @@ class Checkpoints:
             for bad, reason in damaged.items():
                 self._set_aside(bad)
                 warnings.warn(
-                    f"{self._folder / str(bad)}: this checkpoint is damaged ({reason}) and was moved to "
+                    f"{self._folder / str(bad)}: this checkpoint cannot be used ({reason}) and was moved to "
                     f"{self._folder.parent / 'damaged'}; going back to the one before it.",
                     CheckpointWarning,
                     stacklevel=2,
@@ -106,7 +107,7 @@ class Checkpoints:
             return found
         if damaged:
             raise OdiceError(
-                f"{self._folder}: none of its {len(damaged)} checkpoints can be read ({next(iter(damaged.values()))}); delete "
+                f"{self._folder}: none of its {len(damaged)} checkpoints can be used ({next(iter(damaged.values()))}); delete "
                 "the run's folder to start over."
             )
         return None
@@ -114,10 +115,14 @@ class Checkpoints:
     def _read(self, step: int, like: Callable[[dict[str, Any]], Any]) -> Restored:
         args = self._ocp.args
         facts = self._manager.restore(step, args=args.Composite(facts=args.JsonRestore()))["facts"]
+        old = SEAL in facts and "arrays_sha256" not in facts  # of version 0.1: the checksum of the arrays alone
+        facts = {**facts, "arrays_sha256": facts.pop(SEAL)} if old else unsealed(facts, "its description")
+        if facts.get("step", step) != step:
+            raise ValueError(f"it was saved at step {facts['step']}")
         target = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like(facts))
         found = self._manager.restore(step, args=args.Composite(state=args.StandardRestore(target)))
         arrays = jax.tree.map(np.asarray, found["state"])
-        if digest(arrays) != facts.pop("sha256"):
+        if digest(arrays) != facts.pop("arrays_sha256"):
             raise ValueError("its arrays do not have the checksum they were saved with")
         if jax.tree.map(np.shape, arrays) != jax.tree.map(np.shape, target):
             raise ValueError("its arrays do not have the shapes of this configuration")

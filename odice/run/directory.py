@@ -16,14 +16,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from odice.errors import OdiceError
-from odice.files import complete_file, recover
-from odice.run.plan import RENAMED
+from odice.files import complete_file, read_json, recover, sealed, unsealed
+from odice.jsonable import jsonable
+from odice.run.loggers import LogWarning, rows
+from odice.run.plan import rename
+
+RECORD_BYTES = 64 << 20
+"""No JSON file of a run is larger."""
 
 
 class RunDirectory:
@@ -87,7 +93,9 @@ class RunDirectory:
         identity = json.loads(json.dumps(identity))
         if (self.path / "config.json").exists():
             before = self.read("config.json")
-            found = {RENAMED.get(name, name): value for name, value in before.get("config", {}).items()}
+            if not isinstance(before.get("config"), dict):
+                raise OdiceError(f"{self.path / 'config.json'} holds no configuration; start a new run with --out.")
+            found = rename(before["config"])
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})
@@ -107,24 +115,45 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What a finished run ended with; None while it is not finished."""
-        return self.read("result.json") if (self.path / "result.json").exists() else None
+        """What a finished run ended with; None while it is not finished.
+
+        Where the result or a log was damaged since, the run counts as not finished: its last checkpoint makes both again.
+        """
+        if not (self.path / "result.json").exists():
+            return None
+        try:
+            found = self.read("result.json")
+            for name, sha256 in found.get("logs_sha256", {}).items():
+                rows(self.path / name, sha256)
+            return found
+        except OdiceError as error:
+            (self.path / "damaged").mkdir(exist_ok=True)
+            os.replace(self.path / "result.json", self.path / "damaged" / "result.json")
+            warnings.warn(f"{error} The run is finished again from its last checkpoint.", LogWarning, stacklevel=2)
+            return None
 
     def read(self, name: str) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / name).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise OdiceError(f"{self.path / name} cannot be read ({error}); restore it or start a new run.") from None
+        return read_record(self.path / name)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file that is either complete or not there."""
         with complete_file(self.path / name) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
+            temporary.write_text(
+                json.dumps(sealed(jsonable(content, words=True)), indent=1, allow_nan=False) + "\n", "utf-8"
+            )
 
     def _sweep(self) -> None:
         """Undo what a killed process left half-written."""
         for name in ("config.json", "metrics.jsonl", "evaluations.jsonl", "result.json", "policy/last", "policy/best"):
             recover(self.path / name)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """One of a run's JSON files, if it is what was written."""
+    found = read_json(path, RECORD_BYTES)
+    if not isinstance(found, dict):
+        raise OdiceError(f"{path}: not an object of named values; restore the file, or start a new run with --out.")
+    return unsealed(found, path)
 
 
 def _longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """Where a run's numbers go: JSON lines always; TensorBoard and Weights & Biases for those who ask.
 
-A JSON-lines file belongs to a checkpoint: rows up to the checkpoint's step are on the disk before it is committed, and on
-resume everything after it is cut. So an interrupted run and an uninterrupted one leave the same bytes.
+A JSON-lines file belongs to a checkpoint: rows up to the checkpoint's step are on the disk before it is committed, the
+checkpoint keeps a copy of them, and on resume everything after it is cut. So an interrupted run and an uninterrupted one
+leave the same bytes, and a log that was damaged meanwhile is noticed and put right.
 """
 
 from __future__ import annotations
@@ -9,31 +10,61 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from odice.errors import OdiceError, unknown_name
-from odice.files import complete_file
+from odice.files import complete_file, regular_file
 from odice.jsonable import jsonable
+
+LOG_BYTES = 1 << 30
+"""No log of a run is larger: a row is less than a kilobyte, and there is at most one for a thousand updates."""
+
+
+class LogWarning(UserWarning):
+    """A log was damaged and put right."""
 
 
 class JsonLines:
     """An append-only log with a `step` in every row."""
 
-    def __init__(self, path: Path, last_step: int | None = None):
-        """Open for appending; first cut whatever comes after `last_step`, and a row that was torn by a kill."""
-        self._path = path
-        keep = rows(path, last_step) if path.exists() else []
-        text = "".join(line(row) for row in keep)
-        if path.exists() and path.read_text("utf-8") != text:
+    def __init__(self, path: Path, last_step: int | None = None, known: str | None = None):
+        """Open for appending; first cut whatever comes after `last_step`, and a row that was torn by a kill.
+
+        `known` is what the log held at the checkpoint: then everything after it is cut, and a log that does not begin
+        with it is damaged. A damaged log is kept aside, and what is known or can be read goes on.
+        """
+        there = _content(path)
+        if known is None:
+            found, damaged = _parse(there)
+            known = "".join(line(row) for row in found if last_step is None or row["step"] <= last_step)
+        else:
+            damaged = not there.startswith(known.encode())
+        if damaged:
+            _keep_aside(path)
+        if there != known.encode():
             with complete_file(path) as temporary:
-                temporary.write_text(text, "utf-8")
+                temporary.write_text(known, "utf-8")
+        self._lines = [known]
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
+    @property
+    def text(self) -> str:
+        """All that the log holds, from memory: a copy of it is worth something only if it does not come from the disk."""
+        self._lines = ["".join(self._lines)]
+        return self._lines[0]
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
     def write(self, row: Mapping[str, Any]) -> None:
-        self._file.write(line(row))
+        self._lines.append(line(row))
+        self._file.write(self._lines[-1])
         self._file.flush()
 
     def sync(self) -> None:
@@ -50,19 +81,61 @@ def line(row: Mapping[str, Any]) -> str:
     return json.dumps(jsonable(row), allow_nan=False) + "\n"
 
 
-def rows(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
-    """The complete rows of a log, up to `last_step` if given."""
-    found: list[dict[str, Any]] = []
-    for text in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
-        try:
-            row = json.loads(text) if text.endswith("\n") else None
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-            break
-        if last_step is None or row["step"] <= last_step:
-            found.append(row)
+def rows(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
+    """The complete rows of a log. Of one that is being written the last row may be torn; any other damage is an error.
+
+    `sha256` is what a finished run says its log has.
+    """
+    there = _content(path)
+    found, damaged = _parse(there)
+    if damaged or (sha256 is not None and hashlib.sha256(there).hexdigest() != sha256):
+        raise OdiceError(
+            f"{path} is damaged: rows in it are not those that were written; run the training's command again, which puts "
+            "it right from the last checkpoint."
+        )
     return found
+
+
+def _content(path: Path) -> bytes:
+    if not path.exists():
+        return b""
+    with regular_file(path) as file:
+        data = file.read(LOG_BYTES + 1)
+    if len(data) > LOG_BYTES:
+        raise OdiceError(f"{path}: larger than {LOG_BYTES:,} bytes, which is not what such a log is; move it away.")
+    return data
+
+
+def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """The rows that can be read, and whether one that cannot stands before the end: a kill only tears the last."""
+    found: list[dict[str, Any]] = []
+    torn = damaged = False
+    for text in content.split(b"\n")[:-1]:
+        damaged |= torn
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and type(row.get("step")) is int:
+            found.append(row)
+        else:
+            torn = True
+    return found, damaged
+
+
+def _keep_aside(path: Path) -> None:
+    """A copy of a damaged log in the run's `damaged/`, and a word about it."""
+    folder = path.parent / "damaged"
+    folder.mkdir(exist_ok=True)
+    number = sum(each.name.startswith(path.name) for each in folder.iterdir())
+    copy = folder / f"{path.name}.{number}"
+    shutil.copyfile(path, copy)
+    warnings.warn(
+        f"{path} was damaged: it does not hold the rows that were written. They are put right from the checkpoint as far "
+        f"as it knows them; the damaged file is kept as {copy}.",
+        LogWarning,
+        stacklevel=4,
+    )
 
 
 # --- by choice -------------------------------------------------------------------------------------------------------

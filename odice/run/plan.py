@@ -15,14 +15,18 @@ from odice.algos import Entry, algorithms, entry
 from odice.algos.validation import settings_dict
 from odice.data.preprocess import REWARD_MAPS, Preprocess
 from odice.errors import OdiceError, unknown_name
+from odice.files import read_text
 from odice.plugins import load_plugins
 from odice.presets import OWN, Preset, preset
+from odice.presets.own import own_table
 from odice.run.options import RunOptions
 
 ROW_STEPS = 1000
 """A row of metrics covers at most this many updates."""
 CHUNK_STEPS = 50
 """Updates per compiled call, at most: how often the loop looks up to see whether it should stop."""
+CONFIG_BYTES = 1 << 20
+"""A config file is smaller than this."""
 NOT_IN_FILES = ("plugin", "config", "resume")
 """Options that only a person can give: a file may not choose what is imported."""
 
@@ -34,7 +38,7 @@ class Plan(NamedTuple):
     settings: Any
     """The algorithm's config."""
     preset: Preset | None
-    typed_env: bool = True
+    typed_env: bool = False
     """Whether a person named the environment, not a file: only then may its name import a module."""
 
     @property
@@ -51,10 +55,21 @@ class Plan(NamedTuple):
         return _divisor(self.row_steps, CHUNK_STEPS)
 
     @property
+    def discount(self) -> float:
+        """The algorithm's discount, or the usual one where it has none."""
+        return self.algorithm.setting(self.settings, self.algorithm.discount, 0.99)
+
+    @property
     def preprocess(self) -> Preprocess:
         options = self.options
+        rewards = dict(REWARD_MAPS[options.reward or "none"])
+        scale = 1.0 if options.reward_scale is None else options.reward_scale
+        if scale != 1.0 or options.reward_shift:  # on top of the map: scale * map(r) + shift
+            rewards["reward_shift"] = scale * rewards.get("reward_shift", 0.0) + (options.reward_shift or 0.0)
+            rewards["reward_scale"] = scale * rewards.get("reward_scale", 1.0)
         return Preprocess(
-            **REWARD_MAPS[options.reward or "none"],
+            **rewards,
+            discount=self.discount,
             normalize_obs=bool(options.normalize_obs),
             clip_actions=options.clip_actions,
             absorbing=options.imitation and bool(options.absorbing),
@@ -64,7 +79,9 @@ class Plan(NamedTuple):
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalize_obs", "convention")
         imitation = ("imitation", "episode", "absorbing", "final_obs") if self.options.imitation else ()
-        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics", *imitation)}
+        shaped = [name for name in ("reward_scale", "reward_shift") if getattr(self.options, name) is not None]
+        named = (*shared, "clip_actions", "diagnostics", *imitation, *shaped)
+        options = {name: getattr(self.options, name) for name in named}
         return {**options, "settings": settings_dict(self.settings)}
 
 
@@ -94,10 +111,15 @@ def draft_plan(data: Any, **given: Any) -> Plan:
         _check_imitates(algorithm)
     if name or imitation:
         chosen = preset(name or "imitation", algorithm.name, row_name(data), imitation=imitation)
-    protocol = chosen.protocol if chosen else OWN
+    own = own_table(algorithm.name)
+    protocol = chosen.protocol if chosen else own.protocol
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
-    settings = {**(chosen.values() if chosen else {}), **{k: v for k, v in merged.items() if k in setting_types}}
+    start = chosen.settings if chosen else own.settings
+    settings = {
+        **{key: setting.value for key, setting in start.items()},
+        **{k: v for k, v in merged.items() if k in setting_types},
+    }
     return Plan(options, algorithm.config(**settings), chosen, typed_env="env" not in from_file or "env" in given)
 
 
@@ -128,23 +150,23 @@ def row_name(data: Any) -> str | None:
 def read_config(path: str) -> dict[str, Any]:
     """The settings in a JSON or TOML file."""
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_text(path, CONFIG_BYTES)
         found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise OdiceError(f"{path}: cannot read the config file ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
-        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error}).") from None
+        raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error!s:.160}).") from None
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(found).__name__}.")
-    found = {RENAMED.get(name.replace("-", "_"), name.replace("-", "_")): value for name, value in found.items()}
+    found = rename({str(name).replace("-", "_"): value for name, value in found.items()})
     for name in NOT_IN_FILES:
         if name in found:
             raise OdiceError(f"{path}: a file cannot set {name!r}; give it on the command line.")
     return found
 
 
-RENAMED = {"normalise_obs": "normalize_obs", "imperfect": "suboptimal"}
-"""Options that had another name in version 0.1."""
+def rename(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names they have now: files of version 0.1 may use the old ones."""
+    renamed = {"normalise_obs": "normalize_obs", "imperfect": "suboptimal"}
+    return {renamed.get(name, name): value for name, value in options.items()}
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
+from odice.run.directory import read_record
 from odice.run.loggers import rows
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Run:
         path = Path(path)
         if (path / "config.json").exists():
             result = path / "result.json"
-            return cls(path, json.loads(result.read_text("utf-8")) if result.exists() else {})
+            return cls(path, read_record(result) if result.exists() else {})
         inner = sorted(path.glob("*/config.json")) if path.is_dir() else []
         if not inner:
             raise OdiceError(f"{path} holds no run: there is no config.json in it or one folder below.")
@@ -40,7 +40,7 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """Everything that was decided and recorded before the run started."""
-        return json.loads((self._one() / "config.json").read_text("utf-8"))
+        return read_record(self._one() / "config.json")
 
     @property
     def policy(self) -> Policy:
@@ -65,7 +65,8 @@ class Run:
     def summary(self) -> str:
         """How a finished run ended, in a sentence."""
         if self.seeds:
-            return "\n".join(f"{run.path.name}: {run.summary()}" for run in self.seeds)
+            each = [f"{run.path.name}: {run.summary() if run.result else 'not finished'}" for run in self.seeds]
+            return "\n".join([*each, self.over_seeds()])
         last, best = self.result["last"], self.result["best"]
         score = ""
         if last:
@@ -73,11 +74,22 @@ class Run:
             score = f" last return {last['mean']:.1f}{normalized}, best {best['mean']:.1f} at step {best['step']:,};"
         return f"finished {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / 'last'}"
 
+    def over_seeds(self) -> str:
+        """Mean and range over the seeds that are finished: of the last evaluation and, where there are scores, of those."""
+        done = [run.result["last"] for run in self.seeds if run.result]
+        head = f"{len(done)} of {len(self.seeds)} seeds finished"
+        for key, name in (("score", "score"), ("mean", "return")):
+            values = [last[key] for last in done if last and key in last]
+            if values and len(values) == len(done):
+                mean = sum(values) / len(values)
+                return f"{head}: last {name} {mean:.1f} on average, from {min(values):.1f} to {max(values):.1f}"
+        return f"{head}; the runs are in {self.path}"
+
     def _frame(self, name: str) -> polars.DataFrame:
         import polars
 
-        file = self._one() / name
-        return polars.DataFrame(rows(file) if file.exists() else [], infer_schema_length=None)
+        sha256 = self.result.get("logs_sha256", {}).get(name)
+        return polars.DataFrame(rows(self._one() / name, sha256), infer_schema_length=None)
 
     def _one(self) -> Path:
         if self.seeds:

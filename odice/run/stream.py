@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.core.sampling import INITIAL, sample_apart, sample_batches, seed_keys
-from odice.data.store.store import Streamed
+from odice.data.store import Streamed
 from odice.run.loop import block_length, run_updates
 from odice.types import Algo, Batch, Metrics
 

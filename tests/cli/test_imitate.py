@@ -23,7 +23,7 @@ def test_the_protocol_is_the_default_of_every_flag():
     assert (found.options.reward, found.options.normalize_obs, found.options.convention) == ("zero", True, "bootstrap")
     assert (found.options.steps, found.options.final_obs) == (500_000, "recorded")
     assert (found.settings.lam, found.settings.eta, found.settings.tanh_mean) == (0.4, 1.0, True)
-    changed = plan("--lam", "0.7", "--normalise-obs", "False")
+    changed = plan("--lam", "0.7", "--normalize-obs", "False")
     assert (changed.settings.lam, changed.options.normalize_obs) == (0.7, False)
 
 

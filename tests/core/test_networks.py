@@ -169,7 +169,7 @@ def test_weighted_cloning_and_its_shape():
     np.testing.assert_allclose(
         weighted_cloning(policy, weight, jnp.asarray(X), action), -np.mean(np.arange(5) * log_p), rtol=1e-5
     )
-    with pytest.raises(ValueError, match="rank"):  # twin weights (2, b) must not broadcast silently
+    with pytest.raises(TypeError, match="weight"):  # twin weights (2, b) must not broadcast silently
         weighted_cloning(policy, jnp.ones((2, 5)), jnp.asarray(X), action)
 
 

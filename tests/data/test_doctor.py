@@ -166,9 +166,25 @@ def recording_stopped(rows):
         rows[key] = rows[key][:-30]
 
 
-@defect("unfinished", "pendulum")
-def no_flags_at_all(rows):
+@defect("unfinished", "pendulum", "note")
+def a_clock_without_flags(rows):
     del rows["truncated"], rows["terminated"]
+
+
+@defect("unfinished", "cartpole")
+def falls_without_flags(rows):
+    del rows["truncated"], rows["terminated"]
+
+
+@defect("step-gap")
+def rows_taken_out(rows):
+    """As the table reader would report it; `test_table.py` makes it do so."""
+    return {"evidence": {"step_gaps": {"count": 3, "first_row": 17, "usual": 1.0, "largest": 9.0}}}
+
+
+@defect("shifted-rewards", "linear")
+def dense_reward_early_by_a_row(rows):
+    rows["rewards"] = np.roll(rows["rewards"], -1)
 
 
 @defect("flags-inside-episode")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import warnings
@@ -157,6 +156,8 @@ def test_names_of_known_packages_are_made(name):
 def refusal(path):
     """What a process of its own, with little memory and time, says about this folder."""
     code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 import odice
 from pathlib import Path
 from odice.errors import OdiceError
@@ -165,8 +166,7 @@ try:
 except OdiceError as error:
     print("refused:", error)
 """
-    small = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40, preexec_fn=small)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40)
     assert out.stdout.startswith("refused:"), out.stderr[-500:]
     return out.stdout
 

@@ -139,7 +139,7 @@ def test_schema_files(tmp_path):
         ("s.json", '{"n_actions": 0}', "above 0"),
         ("s.json", '{"action_low": [NaN]}', "finite"),
         ("s.json", "[" * 100_000, "not valid JSON"),
-        ("s.json", '"' + "x" * (1 << 20), "1 MB"),
+        ("s.json", '"' + "x" * (1 << 20), "larger than"),
     ],
 )
 def test_bad_schema_files(tmp_path, name, text, part):
@@ -151,7 +151,7 @@ def test_bad_schema_files(tmp_path, name, text, part):
 
 
 def test_missing_schema_file(tmp_path):
-    with pytest.raises(OdiceError, match="cannot read the schema file"):
+    with pytest.raises(OdiceError, match="cannot be opened"):
         Schema.read(tmp_path / "none.toml")
 
 

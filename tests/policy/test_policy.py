@@ -18,7 +18,7 @@ from odice.core.networks import MLP
 from odice.core.policies import CategoricalPolicy, Deterministic, GaussianPolicy
 from odice.data.preprocess import Fitted
 from odice.errors import OdiceError
-from odice.files import recover
+from odice.files import recover, sealed
 from odice.policy import file as policy_file
 from odice.policy.policy import open_policy
 from odice.types import Spec
@@ -244,7 +244,7 @@ def description(change):
     def apply(folder):
         found = json.loads((folder / "policy.json").read_text())
         change(found)
-        (folder / "policy.json").write_text(json.dumps(found))
+        (folder / "policy.json").write_text(json.dumps(sealed(found)))  # as somebody would who means it
 
     return apply
 
@@ -359,6 +359,7 @@ HOSTILE = {
     "mean without scale": description(lambda d: d["observation"].update(scale=None)),
     "scale of zero": description(lambda d: d["observation"].update(scale=[0.0] * 4)),
     "bounds swapped": description(lambda d: d["action"].update(low=[9.0, 9.0])),
+    "reference beyond float": description(lambda d: d.update(reference=[0, 10**400])),
     "reference of words": description(lambda d: d.update(reference=["a", "b"])),
     "config is a list": description(lambda d: d.update(config=[1])),
     "env_id is a path": description(lambda d: d.update(env_id="../../etc/passwd")),
@@ -390,7 +391,8 @@ REASONS = {
     "json is deep": "nests too deeply",
     "json with NaN": "NaN is not a JSON number",
     "sizes are huge": "more than",
-    "mean infinite": "not finite",
+    "mean infinite": "SHA-256",
+    "reference beyond float": "two numbers",
     "scale of zero": "must be positive",
 }
 
@@ -408,6 +410,45 @@ def test_hostile_files_are_refused(name, saved, tmp_path, monkeypatch):
     assert "\n" not in message
     assert len(message) < 500
     assert not (tmp_path / "bomb-went-off").exists()
+
+
+def acted(folder):
+    """All that a policy does and says: its actions, and what its description claims."""
+    policy = Policy.load(folder)
+    observations = np.random.default_rng(0).normal(size=(32, policy.obs_dim))
+    return policy(observations).tobytes(), policy.outputs(observations).tobytes(), json.dumps(dict(policy.about))
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.safetensors"])
+def test_a_thousand_flipped_bits(saved, name):
+    """Each is refused, or changes nothing that the policy does or says (a space for a line break, for example)."""
+    before, whole, rng = acted(saved), (saved / name).read_bytes(), np.random.default_rng(1)
+    refused = 0
+    for at, bit in zip(rng.integers(0, len(whole), 1000).tolist(), rng.integers(0, 8, 1000).tolist(), strict=True):
+        data = bytearray(whole)
+        data[at] ^= 1 << bit
+        (saved / name).write_bytes(data)
+        try:
+            assert acted(saved) == before, (at, bit)
+        except OdiceError:
+            refused += 1
+    assert refused > 500
+
+
+def test_a_policy_of_the_version_before_is_read_with_a_warning(saved):
+    before, path = acted(saved), saved / "policy.json"
+    found = json.loads(path.read_text())
+    del found["sha256"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(OdiceError, match="SHA-256"):
+        Policy.load(saved)
+    path.write_text(json.dumps({**found, "version": 1}))
+    with pytest.warns(UserWarning, match="no checksum of itself"):
+        assert acted(saved) == before
+    for version in (True, 1.0, "2", None):
+        path.write_text(json.dumps({**found, "version": version}))
+        with pytest.raises(OdiceError, match="format version"):
+            Policy.load(saved)
 
 
 def test_a_folder_that_is_a_file(tmp_path):

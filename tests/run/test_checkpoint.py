@@ -74,7 +74,7 @@ def test_a_damaged_newest_falls_back_with_a_warning(tmp_path, checkpoints, damag
     for step in (10, 20):
         checkpoints.save(step, tree(step), {})
     damage(tmp_path / "checkpoints" / "20")
-    with pytest.warns(CheckpointWarning, match="20: this checkpoint is damaged"):
+    with pytest.warns(CheckpointWarning, match="20: this checkpoint cannot be used"):
         found = checkpoints.restore(like)
     assert found is not None
     assert found.step == 10

@@ -13,6 +13,7 @@ from odice.run.checkpoint import CheckpointWarning
 from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines
+from odice.run.seed_run import SeedRun
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
 
@@ -107,6 +108,24 @@ def test_killed_while_an_evaluation_is_under_way(tmp_path, whole, monkeypatch):
     assert content(train(tmp_path / "run")) == whole
 
 
+def test_asked_to_stop_while_the_next_evaluation_waits_for_the_one_before(tmp_path, whole):
+    """The checkpoint at 80 remembers both: the one of 40 that goes on, and the one of 80 that could not start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
+        patch.setattr(Stop, "asked", property(lambda self: bool(self.signal)))
+
+        def waits(self, wait, collect=SeedRun._collect):
+            if wait and self._pending:
+                self._stop.signal = 15
+            return collect(self, wait)
+
+        patch.setattr(SeedRun, "_collect", waits)
+        with pytest.raises(Interrupted, match="stopped at step 80"):
+            train(tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["60", "80"]
+    assert content(train(tmp_path / "run")) == whole
+
+
 def test_killed_between_the_last_checkpoint_and_the_end(tmp_path, whole, monkeypatch):
     def die(self):
         raise Killed
@@ -123,7 +142,7 @@ def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, whole):
     for path in (tmp_path / "run" / "checkpoints" / "120").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
-    with pytest.warns(CheckpointWarning, match="120: this checkpoint is damaged"):
+    with pytest.warns(CheckpointWarning, match="120: this checkpoint cannot be used"):
         assert content(train(tmp_path / "run")) == whole
 
 
@@ -155,7 +174,7 @@ def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
 def test_seeds_in_one_vmap_resume_together(tmp_path):
     """One seed's newest checkpoint is missing: all go back to the newest they share."""
     together = {"seeds": 2, "parallel": "vmap"}
-    whole = [content(run) for run in train(tmp_path / "whole", **together)]
+    whole = [content(run) for run in train(tmp_path / "whole", **together).seeds]
     killed(tmp_path / "run", 14, **together)
     shutil.rmtree(tmp_path / "run" / "seed-1" / "checkpoints" / "120")
-    assert [content(run) for run in train(tmp_path / "run", **together)] == whole
+    assert [content(run) for run in train(tmp_path / "run", **together).seeds] == whole

@@ -9,7 +9,7 @@ from odice.algos import make
 from odice.data.build import from_steps
 from odice.data.meta import Meta
 from odice.data.preprocess import Preprocess, fit
-from odice.data.store.store import Streamed, write_store
+from odice.data.store import Streamed, write_store
 from odice.data.transitions import to_transitions
 from odice.run.loop import initial_state, make_chunk
 from odice.run.stream import StreamedChunk

@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
 
 def test_the_folder_holds_what_was_promised(finished):
     config = json.loads((finished.path / "config.json").read_text())
-    assert config["config"]["settings"]["lam"] == 0.6
+    assert config["config"]["settings"]["lam"] == 0.5
     assert config["config"]["env"] == "CartPole-v1"
     assert config["versions"].keys() >= {"jax", "numpy", "python"}
     assert config["data"]["fingerprint"] == odice.load(line_log(discrete=True)).fingerprint
@@ -114,7 +114,7 @@ def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SeedRun, "absorb", strict)
     with pytest.raises(
-        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.6\)"
+        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.5\)"
     ):
         odice.train(line_log(discrete=True), out=tmp_path / "a", **{**SHORT, "steps": 80})
     assert not (tmp_path / "a" / "result.json").exists()
@@ -168,14 +168,32 @@ def test_seeds_in_one_vmap_equal_single_runs(tmp_path):
     together = odice.train(
         line_log(discrete=True), out=tmp_path / "v", seeds=2, seed=3, parallel="vmap", **SHORT, **CART
     )
-    assert [run.path.name for run in together] == ["seed-3", "seed-4"]
+    assert [run.path.name for run in together.seeds] == ["seed-3", "seed-4"]
     alone = odice.train(line_log(discrete=True), out=tmp_path / "alone", seed=4, **SHORT, **CART)
-    one, other = (rows(run.path / "metrics.jsonl") for run in (together[1], alone))
+    one, other = (rows(run.path / "metrics.jsonl") for run in (together.seeds[1], alone))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-4, atol=1e-6)
-    tensors = together[1].policy.tensors
+    tensors = together.seeds[1].policy.tensors
     for name, tensor in alone.policy.tensors.items():
         np.testing.assert_allclose(tensors[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("policy_lr", r"lower policy_lr \(now 1e\+30\)"),
+        ("actions", "The data are the cause: their actions hold numbers that are not finite"),
+        ("rewards", "The data are the cause: their rewards hold"),
+        ("observations", "The data are the cause: their observations hold"),
+    ],
+)
+def test_a_divergence_names_its_true_cause(tmp_path, harm, said):
+    """Each of these advised to lower lam, or ended in a traceback (observations that are not finite)."""
+    log, options = line_log(), {"policy_lr": 1e30} if harm == "policy_lr" else {}
+    if harm in log:
+        log[harm][7] = np.inf if harm == "actions" else np.nan
+    with pytest.raises(Diverged, match=f"training diverged at step .*{said}"):
+        odice.train(log, out=tmp_path / "a", **SHORT, **options)
 
 
 def test_options_and_settings_do_not_share_names():
@@ -195,7 +213,7 @@ def test_options_and_settings_do_not_share_names():
         ({"reward": "minus3"}, "Did you mean 'minus-3'"),
         ({"algo": "odic"}, "Did you mean 'odice'"),
         ({"preset": "papr"}, "Did you mean 'paper'"),
-        ({"config": "nowhere.toml"}, "nowhere.toml: cannot read"),
+        ({"config": "nowhere.toml"}, "nowhere.toml: cannot be opened"),
     ],
 )
 def test_wrong_settings_are_one_sentence(wrong, message):

@@ -57,6 +57,7 @@ CODES = {
     "rounded-column": "offsets too large for float32",
     "next-mismatch": "next observations that are not the following row",
     "unfinished": "episodes that end without a flag",
+    "step-gap": "rows missing inside episodes",
     "flags-inside-episode": "end flags inside an episode number",
     "timeouts-as-terminals": "time limits written as terminals",
     "terminal-runs": "runs of terminal rows",

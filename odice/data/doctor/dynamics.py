@@ -34,9 +34,10 @@ class _Steps:
 
     def jumps(self, obs: np.ndarray, features: np.ndarray, after: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """(rows,) the number of telling columns that jump."""
-        c = self.telling
-        error = np.abs((after - obs)[:, c] / self.scale[c] - _product(_inputs(obs, features, self), self.weights[:, c]))
-        over = error > factor * self.limit[c]
+        c, limit = self.telling, factor * self.limit[self.telling]
+        change = (after - obs)[:, c] / self.scale[c]
+        error = np.abs(change - _product(_inputs(obs, features, self), self.weights[:, c]))
+        over = (error > limit) & (np.abs(change) > limit)  # what stays where it is (at a wall, at a stop) does not jump
         some = np.flatnonzero(over.any(axis=1))
         tenth = 0.1 * (self.high - self.low)[c]
         top, bottom = self.high[c] - tenth, self.low[c] + tenth

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def terminal_runs(scan: Scan) -> Iterator[Finding]:
     run = single[1:] & data.terminated[:-1]
     long = data.lengths[~single]
     # Bandits have only such episodes; here they must follow real ones, and often.
-    if run.sum() >= 5 and long.size and np.median(long) >= 10:
+    if run.sum() >= 5 and long.size and np.median(long) >= 10 and _goes_on(data, np.flatnonzero(run) + 1):
         first = int(np.argmax(run)) + 1
         yield Finding(
             "terminal-runs",
@@ -81,6 +82,19 @@ def terminal_runs(scan: Scan) -> Iterator[Finding]:
             "off otherwise.",
             {"episodes": int(run.sum()), "first_episode": first},
         )
+
+
+def _goes_on(data: Dataset, episodes: np.ndarray) -> bool:
+    """Whether these one-step episodes stand where the step before them stood. Short episodes of their own start anew."""
+    step = data.starts[episodes]
+    here, before = (pick(data.observations, at).astype(np.float64) for at in (step + episodes, step + episodes - 2))
+    elsewhere = np.random.default_rng(0).permutation(before)
+    scale = np.maximum(here.std(axis=0), before.std(axis=0))
+    moving = scale > 0
+    if not moving.any():
+        return True
+    apart, usual = (np.abs((here - other)[:, moving] / scale[moving]).mean(axis=1) for other in (before, elsewhere))
+    return bool(np.median(apart) < 0.5 * np.median(usual))
 
 
 def shifted_rewards(scan: Scan) -> Iterator[Finding]:
@@ -127,32 +141,30 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
     evidence = data.meta.evidence
     if found := evidence.get("next_mismatch"):
         count, largest = int(found["count"]), float(found.get("largest", np.inf))
-        # Rounding by another tool is harmless: it stays below a thousandth of what the columns move.
-        rounding = largest <= 1e-3 * float(np.median(scan.observation.std))
+        worst = int(found.get("column", 0)) % len(scan.observation.names)
+        # Rounding by another tool is harmless: it stays below a thousandth of what the column moves.
+        rounding = largest <= 1e-3 * float(scan.observation.std[worst])
         severity = "note" if rounding else "error" if count > 0.01 * data.n_steps else "warning"
         yield Finding(
             "next-mismatch",
             severity,
             f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the "
-            f"following row (largest difference {largest:.3g}, first in row {found.get('first_row')}).",
+            f"following row (by {largest:.3g} in {scan.observation.names[worst]}; first in row {found.get('first_row')}).",
             "It differs by rounding only; nothing to do."
             if rounding
             else "Rows are missing or out of order, or ends of episodes are; the following row is what training uses.",
             dict(found),
         )
     if found := evidence.get("unfinished"):
-        count = int(found["count"])
-        tail = count == 1 and bool(found.get("tail"))
+        yield _unfinished(found, data)
+    if found := evidence.get("step_gaps"):
         yield Finding(
-            "unfinished",
-            "note" if tail else "warning",
-            "The last episode ends without a flag and is kept as truncated."
-            if tail
-            else f"{count:,} of {data.n_episodes:,} episodes end with neither a terminated nor a truncated flag; all "
-            "are kept as truncated.",
-            "Nothing to do if the recording was simply stopped."
-            if tail
-            else "If some of them ended for good (a crash, a goal), add a terminated column: its value matters there.",
+            "step-gap",
+            "warning",
+            f"In {int(found['count']):,} places the step column jumps by up to {float(found['largest']):g} where it usually "
+            f"moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are missing inside "
+            "episodes, and training would take the two sides of a gap for successive states.",
+            f"Split the episodes there: --max-gap {float(found['usual']):g}.",
             dict(found),
         )
     if found := evidence.get("flags_inside_episode"):
@@ -164,6 +176,26 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             "Check that the flags mean the end of an episode, and that episode numbers are unique.",
             dict(found),
         )
+
+
+def _unfinished(found: Mapping[str, Any], data: Dataset) -> Finding:
+    """Ends without a flag. A column of episode numbers tells where they are, so this is worth a warning only where
+    something seems to have ended them: nothing is ever flagged, and more than a tenth differ from the usual length."""
+    count, episodes = int(found["count"]), data.n_episodes
+    tail = count == 1 and bool(found.get("tail"))
+    usual = np.bincount(data.lengths).max() / episodes
+    return Finding(
+        "unfinished",
+        "warning" if count == episodes > 1 and usual < 0.9 else "note",
+        "The last episode ends without a flag and is kept as truncated."
+        if tail
+        else f"{count:,} of {episodes:,} episodes end with neither a terminated nor a truncated flag; all are kept as "
+        "truncated.",
+        "Nothing to do if the recording was simply stopped."
+        if tail
+        else "If some of them ended for good (a crash, a goal), add a terminated column: its value matters there.",
+        dict(found),
+    )
 
 
 def duplicate_episodes(scan: Scan) -> Iterator[Finding]:

@@ -29,7 +29,8 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
             f"{int(columns.bad.sum()):,} of the numbers in the {kind} {'is' if columns.bad.sum() == 1 else 'are'} NaN "
             f"or infinite, in {int((columns.bad > 0).sum())} of {len(columns.names)} columns; the first in episode "
             f"{where['episode']}, step {where['step']}.",
-            f"Repair or drop these rows; most are in {columns.names[worst]}.",
+            f"Most are in {columns.names[worst]}. Fill them in (tables: --missing forward-fill or impute), or split the "
+            "episodes there (--missing split): a row dropped from the middle of an episode joins two distant states.",
             {
                 "array": kind,
                 "columns": {columns.names[i]: int(columns.bad[i]) for i in np.flatnonzero(columns.bad)},
@@ -111,7 +112,8 @@ def extreme_values(scan: Scan) -> Iterator[Finding]:
                 f"{columns.names[i]} reaches {value:g} in episode {where['episode']}, step {where['step']}, while 99 % "
                 f"of its values lie in {low[i]:.3g} to {high[i]:.3g} ({count} such "
                 f"value{'s' if count > 1 else ''}{sentinel}).",
-                "Clip or remove these rows: they dominate normalization and the loss.",
+                "Clip them or leave them empty (`--missing` fills or splits there): they dominate normalization and the "
+                "loss. Do not drop single rows: that joins two distant states.",
                 {"column": columns.names[i], "value": value, "count": count, "repeats": repeats, "first": where},
             )
 
@@ -168,12 +170,13 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
     if data.discrete:
         return
     if scan.bounds is None:
-        if (np.maximum(columns.high, -columns.low) > 1 + 1e-5).any():
+        beyond = np.flatnonzero(np.maximum(columns.high, -columns.low) > 1 + 1e-5)
+        if beyond.size:
+            reach = [f"{columns.names[i]} reaches from {columns.low[i]:.4g} to {columns.high[i]:.4g}" for i in beyond]
             yield Finding(
                 "unknown-bounds",
                 "warning",
-                f"Actions reach from {columns.low.min():.4g} to {columns.high.max():.4g}, but no bounds are known and "
-                "the policy acts in -1 to 1.",
+                f"{_names(reach)}, but no bounds are known and the policy acts in -1 to 1.",
                 "Declare the bounds (`--action-low`, `--action-high`), so that actions can be mapped.",
                 {"low": columns.low.tolist(), "high": columns.high.tolist()},
             )
@@ -187,7 +190,7 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
     count = 0
     for _, part in walk(columns.values):
         count += int(((part > high + 1e-6) | (part < low - 1e-6)).any(axis=1).sum())
-    i = int(over[np.argmax(excess[over])])
+    i = int(over[np.argmax(excess[over] / np.maximum(width[over], 1e-30))])  # in parts of its own range
     yield Finding(
         "action-out-of-bounds",
         # A controller may overshoot by rounding; more than a hundredth of the range is another unit or another bound.
@@ -195,7 +198,7 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
         f"{count:,} of {data.n_steps:,} steps have actions outside the declared bounds; {columns.names[i]} reaches "
         f"{columns.low[i]:.4g} to {columns.high[i]:.4g} where {low[i]:.4g} to {high[i]:.4g} is declared.",
         "Correct the declared bounds, or clip the actions if the robot clipped them.",
-        {"columns": [columns.names[j] for j in over], "steps": count, "largest_excess": float(excess.max())},
+        {"columns": [columns.names[j] for j in over], "steps": count, "largest_excess": float(excess[i])},
     )
 
 

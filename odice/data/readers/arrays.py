@@ -10,8 +10,10 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
+from odice.files import regular_file
 
 # what an array is, as `from_steps` calls it -> its role in the table of names
 ROLES = {
@@ -95,15 +98,18 @@ class NpzFile:
         self.path = path
 
     def __enter__(self) -> NpzFile:
+        self._stack = ExitStack()
+        file = self._stack.enter_context(regular_file(self.path))
         try:
-            self._zip = zipfile.ZipFile(self.path)
+            self._zip = self._stack.enter_context(zipfile.ZipFile(file))
         except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+            self._stack.close()
             raise OdiceError(f"{self.path}: not a readable NPZ file ({error}); write or download it again.") from error
         self.names = [name[:-4] for name in self._zip.namelist() if name.endswith(".npy")]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._zip.close()
+        self._stack.close()
 
     def __getitem__(self, key: str) -> np.ndarray:
         where = f"{self.path}: {key!r}"
@@ -134,7 +140,10 @@ def _header(member: Any) -> tuple[tuple[int, ...], np.dtype]:
     reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if reader is None:
         raise ValueError(f"unknown NPY version {version}")
-    shape, _, dtype = reader(member)
+    try:
+        shape, _, dtype = reader(member)
+    except (SyntaxError, TokenError, TypeError, RecursionError, MemoryError) as error:  # the header is a Python literal
+        raise ValueError(f"its header is damaged: {error}") from error
     return shape, dtype
 
 

@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import polars as pl
 
+from odice.data.readers.encode import as_text
 from odice.data.schema import Schema
 from odice.errors import OdiceError
 
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False, "yes": True, "no": False}
 
 
+def check_types(kinds: Mapping[str, pl.DataType], columns: Iterable[str], where: str) -> None:
+    """Refuse columns that cannot be numbers by their declared type, before they are decoded.
+
+    Decoding damaged records (`Struct`) aborts the whole process inside polars 2.1, where no exception can be caught.
+    """
+    for name in columns:
+        kind = kinds[name]
+        inner = kind.inner if isinstance(kind, pl.List | pl.Array) else pl.Float32()
+        if isinstance(kind, pl.Struct) or inner.is_nested():
+            raise OdiceError(
+                f"{where}: column {name!r} has type {kind!s:.80}; only numbers and lists of numbers can be used, so "
+                "write each part as a column of its own."
+            )
+
+
 def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:
-    """The table with float32 observations and rewards, numeric actions and boolean flags; nulls only in next_*."""
+    """The table with float32 observations and rewards, numeric actions and boolean flags; categories stay text.
+
+    Nulls are left in next_*, and where `missing` says what to do about them.
+    """
     series = []
+    declared = {entry.partition("=")[0] for entry in schema.categories}
+    seen = (*schema.observation, *schema.next_observation)
+    same = dict(zip(schema.next_observation, schema.observation, strict=False))
+    may_lack = {None: (), "refuse": (), "split": (*seen, *schema.action, schema.reward)}.get(schema.missing, seen)
     for name in table.columns:
         column = table[name]
-        if name not in schema.next_observation:
-            _no_nulls(column, where)
+        if name in may_lack and column.dtype.is_float():
+            column = column.fill_nan(None)
+        if name not in schema.next_observation and name not in may_lack:
+            _no_nulls(column, schema, where)
         if name in (schema.terminated, schema.truncated, schema.first, schema.last):
             column = _flag(column, where)
         elif name in (schema.episode, schema.step):
             if column.dtype.is_nested() or column.dtype == pl.Object:
                 raise OdiceError(f"{where}: column {name!r} has type {column.dtype}; expected one value per row.")
+        elif (name in seen or name in schema.action) and _is_category(column, same.get(name, name) in declared):
+            column = as_text(column)
         else:
             column = _numeric(column, where)
             integers = name in schema.action and (column.dtype.is_integer() or column.dtype == pl.Boolean)
@@ -34,12 +63,30 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:
     return pl.DataFrame(series)
 
 
-def _no_nulls(column: pl.Series, where: str) -> None:
+def _is_category(column: pl.Series, declared: bool) -> bool:
+    """Declared, or words only: one cell that is a number among them makes it a column of numbers with a fault."""
+    if declared or isinstance(column.dtype, pl.Categorical | pl.Enum):
+        return True
+    if column.dtype != pl.String:
+        return False
+    return bool(column.str.strip_chars().cast(pl.Float64, strict=False).is_null().all())
+
+
+def _no_nulls(column: pl.Series, schema: Schema, where: str) -> None:
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
+        way = (
+            "say `missing`: forward-fill, impute, or split"
+            if column.name in schema.observation
+            else (
+                "`missing` split leaves such rows out and splits the episode there"
+                if column.name in (*schema.action, schema.reward)
+                else "fill them in"
+            )
+        )
         raise OdiceError(
             f"{where}: column {column.name!r} has {column.null_count()} empty cells, the first in data row {row + 1} "
-            "(a missing value or a short row); fill them in or leave the rows out."
+            f"(a missing value or a short row); {way}."
         )
 
 
@@ -53,7 +100,8 @@ def _numeric(column: pl.Series, where: str) -> pl.Series:
             row = int(bad.arg_max() or 0)
             raise OdiceError(
                 f"{where}: column {name!r} holds {str(column[row])[:40]!r} in data row {row + 1}, which is not a "
-                f"number; correct it, or leave the column out by naming the others ({int(bad.sum())} such cells)."
+                f"number; correct it, leave the column out by naming the others, or name it in `categories` "
+                f"({int(bad.sum())} such cells)."
             )
         return parsed
     if isinstance(kind, pl.List | pl.Array) and not kind.inner.is_nested():

@@ -50,6 +50,8 @@ def read(
             raise OdiceError(f"{where}: this file belongs to a Minari data set; give the folder that holds its 'data'.")
         found = [str(key) for key in file]
         columns: dict[str, Any] = {r: hdf5.array(file, key, where) for r, key in choose(found, keys, where).items()}
+        if flat := next((role for role, column in columns.items() if not column.shape), None):
+            raise OdiceError(f"{where}: {flat!r} is a single number; expected one row per step.")
         saved = hdf5.json_text(file, "odice", where)
         meta = _meta(file, where, name, n_actions, saved)
         _check_shape(name, columns, where)

@@ -1,13 +1,14 @@
 """Opening HDF5 without trusting it.
 
 A hostile or damaged file can declare arrays far larger than itself, or point to other files. Both are refused here,
-and whatever the HDF5 library raises becomes one sentence.
+before anything is read, and whatever the HDF5 library raises becomes one sentence. A virtual data set is refused wherever
+its sources lie: one in this file may itself point elsewhere, and the library follows it without asking.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from h5py import h5d, h5g, h5l, h5o  # pyright: ignore[reportAttributeAccessIssu
 
 from odice.data.readers.heap import check_heaps
 from odice.errors import OdiceError
+from odice.files import regular_file
 
 # Deflate cannot do better than about 1030 : 1; an array that claims more was never written.
 MAX_RATIO = 2000
@@ -25,6 +27,8 @@ MAX_RATIO = 2000
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
     """The file, open for reading. Errors of the library, also while reading inside the block, name the file."""
+    with regular_file(path):
+        pass  # the HDF5 library would wait at a pipe
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -67,11 +71,10 @@ def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Datas
     if not isinstance(item, h5py.Dataset) or item.shape is None:
         raise OdiceError(f"{where}: {key!r} is not an array.")
     layout = item.id.get_create_plist()
-    virtual = layout.get_layout() == h5d.VIRTUAL
-    if layout.get_external_count() or (virtual and any(s.file_name != "." for s in item.virtual_sources())):
+    if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
         raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
     stored = item.id.get_storage_size()
-    if not virtual and item.nbytes > MAX_RATIO * stored + (1 << 20):
+    if item.nbytes > MAX_RATIO * stored + (1 << 20):
         raise OdiceError(
             f"{where}: {key!r} declares shape {item.shape} ({item.nbytes / 1e9:,.1f} GB) but holds only {stored} "
             "bytes; the file is damaged or was never filled, so write or download it again."
@@ -90,14 +93,29 @@ class Tree(Mapping):
         if isinstance(item, h5py.Dataset):
             return checked(item, key, self._where)
         below = Tree(item, f"{self._where}, {key!r}")
-        tuples = [name for name in below if name.startswith("_index_")]  # Minari's spelling of a tuple
-        return tuple(below[f"_index_{i}"] for i in range(len(tuples))) if tuples else below
+        items = sum(name.startswith("_index_") for name in below)  # Minari's spelling of a tuple
+        return Items(below, items) if items else below
 
     def __iter__(self) -> Iterator[str]:
         return (str(name) for name in self._group)
 
     def __len__(self) -> int:
         return len(self._group)
+
+
+class Items(Sequence):
+    """A tuple as Minari stores it. Opened one by one: hard links can make a small file a tree without end."""
+
+    def __init__(self, tree: Tree, count: int):
+        self._tree, self._count = tree, count
+
+    def __getitem__(self, i: int) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not 0 <= i < self._count:
+            raise IndexError(i)
+        return self._tree[f"_index_{i}"]
+
+    def __len__(self) -> int:
+        return self._count
 
 
 def attribute(file: h5py.File, key: str) -> Any:
@@ -123,7 +141,7 @@ def json_text(file: h5py.File, key: str, where: str) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise OdiceError(f"{where}: the attribute {key!r} is not a JSON object; remove it or save the file again.")

@@ -23,7 +23,7 @@ from odice.data.dataset import Dataset
 from odice.data.meta import MAX_ACTIONS, Meta
 from odice.data.readers import hdf5
 from odice.errors import OdiceError
-from odice.files import read_text, regular_file
+from odice.files import read_text
 
 ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
 MAIN_FILE = "main_data.hdf5"
@@ -244,8 +244,6 @@ def _stored(folder: Path, metadata: Mapping[str, Any], storage: Any) -> Iterator
             f"odice.load(minari.MinariDataset({str(folder)!r})).save('copy-v0', 'minari')."
         )
     path = folder / MAIN_FILE
-    with regular_file(path):
-        pass  # the HDF5 library would wait at a pipe
     with hdf5.opened(path) as file:
         found = sum(1 for name in file if str(name).startswith("episode_"))
         yield (
@@ -351,7 +349,7 @@ def _parts(space: Any, value: Any, file: Path) -> list[_Part]:
                 raise _wrong(file, here.name, space, "a Dict with 'subspaces', as the data have it")
             for key in inner or value:
                 yield from walk(inner[key] if inner else None, _child(value, key), (*path, key))
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple | hdf5.Items):
             if space is not None and not (kind == "Tuple" and isinstance(inner, list) and len(inner) == len(value)):
                 raise _wrong(file, here.name, space, f"a Tuple of {len(value)} 'subspaces', as the data have it")
             for i, item in enumerate(value):
@@ -426,7 +424,7 @@ def _child(group: Any, key: str) -> Any:
 def _at(nested: Any, leaf: _Leaf, where: str) -> Any:
     """The array of one leaf in an episode, which must be built like the first one."""
     for key in leaf.path:
-        if isinstance(nested, tuple):
+        if isinstance(nested, tuple | hdf5.Items):
             nested = nested[int(key)] if key.isdecimal() and int(key) < len(nested) else None
         else:
             nested = _child(nested, key) if isinstance(nested, Mapping) else None

@@ -22,9 +22,12 @@ import polars as pl
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
 from odice.data.meta import Meta
-from odice.data.readers.columns import Columns, numbers
-from odice.data.schema import Schema, natural
+from odice.data.readers.columns import Columns, check_types, numbers
+from odice.data.readers.encode import choices, clock, cut, encode
+from odice.data.schema import Missing, Schema, natural
+from odice.encoding import layout
 from odice.errors import OdiceError
+from odice.files import regular_file
 from odice.machine import memory
 
 PARQUET = (".parquet", ".pq")
@@ -57,6 +60,10 @@ def read(
     env_id: str | None = None,
     ref_min: float | None = None,
     ref_max: float | None = None,
+    categories: Sequence[str] | str | None = None,
+    missing: Missing | None = None,
+    missing_indicator: bool | None = None,
+    max_gap: float | None = None,
     allocate: Allocate = in_memory,
 ) -> Dataset:
     """A Dataset from a Parquet or CSV file, or from a folder of them that belong together.
@@ -69,14 +76,28 @@ def read(
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
+        for file in files:
+            with regular_file(file):
+                pass  # reading a pipe would wait for ever
         with _hushed():
             saved = _saved_meta(files[0])
             bound, table, shard = _load(files, declared, path)
         order, episodes = _group(table, shard, bound, str(path))
         if order is not None:
             table = table[order]
-        flags = _ends(table, bound, str(path))
-        return _build(table, bound, flags, episodes, saved or Meta(), str(path), allocate, named=saved is None)
+        meta = saved or Meta()
+        if episodes is not None or bound.missing or bound.max_gap is not None:
+            before = _between_flags(table, bound, str(path)) if episodes is None else episodes
+            table, after, (history, evidence) = cut(table, bound, before, str(path))
+            episodes = None if episodes is None and not history else after
+            meta = replace(meta, history=(*meta.history, *history), evidence={**meta.evidence, **evidence})
+        return _build(table, bound, episodes, meta, str(path), allocate, named=saved is None)
+
+
+def scan_first(path: Path) -> pl.LazyFrame:
+    """The table, or the first of a folder's, without reading it."""
+    with _one_sentence(path), _hushed():
+        return _scan(_files(path)[0])
 
 
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
@@ -144,12 +165,14 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
     bound, parts = None, []
     for file in files:
         frame = _scan(file)
-        names = frame.collect_schema().names()
+        kinds = frame.collect_schema()
+        names = kinds.names()
         if len(names) > MAX_COLUMNS:
             raise OdiceError(f"{file}: {len(names)} columns; a table of steps has far fewer, so the header is damaged.")
         bound = bound or declared.bind(names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
+        check_types(kinds, bound.columns(), str(file))
         parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file)))
     assert bound is not None
     if len(parts) == 1:
@@ -242,12 +265,14 @@ def _group(
 
 def _by_step(order: np.ndarray, episodes: np.ndarray, table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
     """The rows of each episode in the order of their step, if they are not yet; then no step may occur twice."""
-    clock = table[schema.step or ""].rank("dense").to_numpy().astype(np.int64)
+    ticks = clock(table[schema.step or ""])
+    ranked = table[schema.step or ""] if ticks is None else pl.Series(ticks)
+    when = ranked.rank("dense").to_numpy().astype(np.int64)
     within = np.diff(episodes[order]) == 0
-    if (np.diff(clock[order])[within] >= 0).all():
+    if (np.diff(when[order])[within] >= 0).all():
         return order
-    order = np.lexsort((clock, episodes))
-    twice = within & (np.diff(clock[order]) == 0)
+    order = np.lexsort((when, episodes))
+    twice = within & (np.diff(when[order]) == 0)
     if twice.any():
         row = int(order[int(np.argmax(twice))])
         raise OdiceError(
@@ -269,8 +294,8 @@ def _ids_continue(ids: np.ndarray, shard: np.ndarray, table: pl.DataFrame, schem
         if role:
             joined &= ~table[role].to_numpy()[borders - 1]
     if schema.step:
-        clock = table[schema.step].rank("dense").to_numpy()
-        joined &= clock[borders] > clock[borders - 1]
+        when = table[schema.step].rank("dense").to_numpy()
+        joined &= when[borders] > when[borders - 1]
     return pairs.shape[1] - len(np.unique(pairs[0])) == int(joined.sum())
 
 
@@ -289,10 +314,17 @@ def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarr
     return flags
 
 
+def _between_flags(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
+    """Episodes where only flags mark their ends."""
+    last = np.zeros(len(table), bool)
+    for flag in _ends(table, schema, where).values():
+        last |= False if flag is None else flag
+    return np.append([0], np.cumsum(last)[:-1])
+
+
 def _build(
     table: pl.DataFrame,
     schema: Schema,
-    flags: dict[str, np.ndarray | None],
     episodes: np.ndarray | None,
     meta: Meta,
     where: str,
@@ -302,20 +334,21 @@ def _build(
 ) -> Dataset:
     """The Dataset. `named`: the columns' own names tell people more than observation[3] does."""
     meta = replace(meta, source=where)
-    nexts, known = None, None
-    if schema.next_observation:
-        empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
-        known = ~empty.any(axis=0)
-        if (partly := empty.any(axis=0) & ~empty.all(axis=0)).any():
-            raise OdiceError(
-                f"{meta.source}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill "
-                "it in, or leave all its next-observation cells empty."
-            )
-        nexts = Columns(table.select(schema.next_observation))
-    observations, actions = Columns(table.select(schema.observation)), Columns(table.select(schema.action))
+    flags = _ends(table, schema, where)
+    known = _next_known(table, schema, where) if schema.next_observation else None
+    groups = episodes if episodes is not None else _between_flags(table, schema, where)
+    encoded = encode(table, schema, groups, where)
+    observations = Columns(encoded.observation)
+    nexts = None if encoded.next_observation is None else Columns(encoded.next_observation)
+    actions: Any = Columns(table.select(schema.action))
+    names = schema.action
+    if table[schema.action[0]].dtype == pl.String and len(schema.action) == 1:
+        actions, names = choices(table[schema.action[0]], schema, where)
+        actions = actions[:, None]
+        meta = replace(meta, n_actions=len(names))
     if named:
-        widths = np.diff(observations.places).tolist()
-        meta = replace(meta, obs_layout=tuple(zip(schema.observation, widths, strict=True)))
+        parts = layout(encoded.columns)
+        meta = replace(meta, obs_layout=parts, obs_columns=encoded.columns, action_names=names)
     return from_steps(
         observations,
         actions,
@@ -330,6 +363,18 @@ def _build(
         meta=_declared(meta, schema, actions.shape[1]),
         allocate=allocate,
     )
+
+
+def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
+    """(rows,) whether the observation after the step was recorded. A part of it will do where `missing` fills the rest."""
+    empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
+    partly = empty.any(axis=0) & ~empty.all(axis=0)
+    if schema.missing in (None, "refuse") and partly.any():
+        raise OdiceError(
+            f"{where}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill "
+            "it in, or leave all its next-observation cells empty."
+        )
+    return ~(empty.any(axis=0) if schema.missing == "split" else empty.all(axis=0))
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------

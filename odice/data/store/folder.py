@@ -23,9 +23,10 @@ from odice.data.load import read as read_item
 from odice.data.meta import Meta
 from odice.data.store.records import RECORDS, layout_of, record_blocks
 from odice.errors import OdiceError
-from odice.files import complete_folder
+from odice.files import complete_folder, read_json, regular_file
 
-HEADER, FORMAT = "store.json", "odice-store-2"
+HEADER, FORMAT, OLD = "store.json", "odice-store-2", "odice-store-1"
+HEADER_BYTES = 64 << 20  # a store of very many shards names each of them
 SMALL = ("lengths", "terminated", "truncated", "final_known")
 
 
@@ -34,6 +35,9 @@ def read(source: str | Path) -> Dataset:
     folder = Path(source)
     meta = Meta.from_dict(_header(folder)["meta"])
     try:
+        for name in ("actions", "rewards", "records", *SMALL):
+            with regular_file(folder / f"{name}.npy"):
+                pass  # numpy would wait at a pipe
         actions, rewards, records = (
             np.load(folder / name, mmap_mode="r", allow_pickle=False)
             for name in ("actions.npy", "rewards.npy", RECORDS)
@@ -42,19 +46,19 @@ def read(source: str | Path) -> Dataset:
         if records.dtype != layout_of(records["observation"], actions):
             raise ValueError(f"{RECORDS} holds {records.dtype}")
         return Dataset(records["observation"], actions, rewards, **small, meta=meta)
-    except (OSError, ValueError, TypeError, IndexError) as error:
+    except (OdiceError, OSError, ValueError, TypeError, IndexError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
 
 
 def _header(folder: Path) -> dict[str, Any]:
     try:
-        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-        if header["format"] == "odice-store-1":
-            raise OdiceError(f"{folder}: a store in the layout of an older odice; delete it, and it is made again.")
-        if header["format"] != FORMAT or not isinstance(header["meta"], dict):
+        header = read_json(folder / HEADER, HEADER_BYTES)
+        if header["format"] not in (FORMAT, OLD) or not isinstance(header["meta"], dict):
             raise ValueError(f"format {header['format']!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OdiceError, ValueError, KeyError, TypeError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
+    if header["format"] == OLD:
+        raise OdiceError(f"{folder}: a store in the layout of an older odice; delete it, and it is made again.")
     return header
 
 

@@ -1,0 +1,111 @@
+"""What `odice evaluate --data` and `odice select` share: the options of an estimate, its table, its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from odice.errors import OdiceError
+from odice.files import complete_file
+
+if TYPE_CHECKING:
+    from odice.data.dataset import Dataset
+    from odice.evaluation.ope.bootstrap import Interval
+    from odice.evaluation.ope.estimate import Estimate, Estimates
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """An estimate from a log alone."""
+
+    data: Annotated[str | None, tyro.conf.arg(metavar="LOG")] = None
+    """Estimate from this log: a file, a Minari id or a D4RL name."""
+    discount: float | None = None
+    """Discount of the estimates; by default that of the policy's training, else 0.99. Undiscounted returns are shown too."""
+    horizon: int | None = None
+    """Steps that count; by default the longest episode of the log."""
+    estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "dice")
+    """Who is asked: also dual-dice, gen-dice and gradient-dice."""
+    updates: int | None = None
+    """Updates of FQE, 4000 by default; the other networks' change in proportion."""
+    data_dir: Path | None = None
+    """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
+    format: str | None = None
+    """Which reader to use where the log's name does not tell."""
+
+    def load(self) -> Dataset:
+        from odice.data.load import load
+
+        return load(self.data, format=self.format, data_dir=self.data_dir)
+
+    def settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("discount", "horizon", "estimators", "updates")}
+
+
+def show(name: str, found: Estimates) -> None:
+    """The table, what stands behind it, and the verdict last, where the eye ends."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    title = f"{name} by {found.source}: {found.episodes:,} episodes, {found.steps:,} steps; 95 % intervals"
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("return within\n" + f"{found.horizon} steps", no_wrap=True)
+    for head in (f"discounted\n({found.discount:g})", "undiscounted", "better by\n(discounted)", "effective\nsize"):
+        table.add_column(head, justify="right")
+    table.add_row(
+        "behavior", interval(found.behavior), interval(found.behavior_undiscounted), "", f"{found.episodes} ep."
+    )
+    for one in found.estimates.values():
+        row = (interval(one.discounted), interval(one.undiscounted), interval(one.improvement), _size(one))
+        table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
+    console.print(table)
+    for line in lines(found):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"\nverdict: {found.verdict}", style="bold", markup=False, highlight=False)
+
+
+def lines(found: Estimates) -> list[str]:
+    """What a reader has to know about the numbers."""
+    out = [f"* {one.name} is not used: {one.unusable}" for one in found.estimates.values() if one.unusable]
+    how = (
+        f"does what was logged in {found.agreement:.0%} of the steps"
+        if found.discrete
+        else f"is {found.agreement:.2g} from the logged action (root mean square; actions in [-1, 1])"
+    )
+    out.append(f"the policy {how}; in {found.outside:.0%} of the states it leaves what the behavior did")
+    out.append(f"the estimated behavior is off by {found.calibration:.1%} on held-out episodes (calibration)")
+    out.append(f"the usable estimators differ by {found.disagreement:.2g} standard deviations of the log's returns")
+    if found.cut:
+        out.append(f"{found.cut} episodes were cut before step {found.horizon}: what followed is estimated, not known")
+    out.append(
+        "intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what"
+    )
+    out.append("a network has not learned; undiscounted values of long episodes lean towards the behavior's")
+    if found.verdict.lower_bound is not None:
+        out.append(f"lower bound on the improvement (95 %, discounted): {found.verdict.lower_bound:.4g}")
+    return out
+
+
+def interval(one: Interval | None) -> str:
+    return "-" if one is None else f"{one.mean:.4g} ({one.low:.4g} to {one.high:.4g})"
+
+
+def _size(one: Estimate) -> str:
+    if one.effective is None:
+        return ""
+    return f"{one.effective:.1f} ep." if one.name in ("importance", "doubly-robust") else f"{one.effective:.0%}"
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """A JSON file, complete or not at all."""
+    try:
+        with complete_file(path) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
+    except OSError as error:
+        raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None

@@ -1,0 +1,89 @@
+"""`odice select`: which of several policies to take, by a log alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from odice.cli.estimates import LogOptions
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    from odice.evaluation.ope.select import Selection
+    from odice.policy import Policy
+
+
+@dataclass(frozen=True)
+class Args:
+    """Rank runs, checkpoints and settings by how much better than the log's behavior they are at least; says when to clone it."""
+
+    policies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
+    """Run directories (of one seed or several) or policies' own folders; of a run its last and its best policy are ranked."""
+    seed: int = 0
+    """Seed of the estimators."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write everything to this file."""
+    log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
+
+
+def run(args: Args) -> int:
+    from odice.cli.estimates import write
+    from odice.evaluation.ope.select import select
+
+    if args.log.data is None:
+        raise OdiceError("Name the log to judge by with --data.")
+    policies = find_policies(args.policies)
+    found = select(policies, args.log.load(), seed=args.seed, **args.log.settings())
+    _print(found)
+    if args.json is not None:
+        ranked = [{"name": one.name, **one.estimates.to_dict()} for one in found.ranked]
+        write(args.json, {"choice": found.choice, "advice": found.advice, "ranked": ranked})
+    return 0
+
+
+def find_policies(paths: tuple[Path, ...]) -> dict[str, Policy]:
+    """Every policy below the paths, by the path of its folder."""
+    from odice.policy import Policy, open_policy
+    from odice.policy.file import DESCRIPTION
+
+    found: dict[str, Policy] = {}
+    for path in paths:
+        folders = [inner.parent for inner in sorted(path.glob(f"**/policy/*/{DESCRIPTION}"))]
+        if (path / DESCRIPTION).exists() or not folders:
+            found[str(path)] = open_policy(path)  # which says what is wrong if there is none
+        found |= {str(folder): Policy.load(folder) for folder in folders}
+    if not found:
+        raise OdiceError("Name at least one run or policy.")
+    return found
+
+
+def _print(found: Selection) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from odice.cli.estimates import interval
+
+    first = found.ranked[0].estimates
+    table = Table(title=escape(f"by {first.source}, discount {first.discount:g}, best first"), title_justify="left")
+    for head in ("policy", "better by\nat least", "better by (fqe)", "leaves\nthe data", "verdict"):
+        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right")
+    for one in found.ranked:
+        bound = "-" if one.bound is None else f"{one.bound:.4g}"
+        fqe = interval(one.estimates.estimates["fqe"].improvement)
+        table.add_row(escape(one.name), bound, fqe, f"{one.estimates.outside:.0%}", one.estimates.verdict.answer)
+    console = Console()
+    console.print(table)
+    several = len(found.ranked) > 1
+    if several:
+        console.print(
+            f"the best of {len(found.ranked)} bounds looks better than it is; confirm it on episodes that were not used"
+        )
+    console.print(f"\n{found.advice}", style="bold", markup=False, highlight=False)
+
+
+def main(argv: list[str]) -> int:
+    return run(tyro.cli(Args, prog="odice select", args=argv))

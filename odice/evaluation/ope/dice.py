@@ -1,0 +1,266 @@
+"""The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight rewards with it.
+
+    d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t         what the policy would visit
+    J = E_{d^pi}[r] / c = E_D[zeta r] / (c E_D[zeta]),    E_D[zeta] = 1 if zeta is right
+
+All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s, a) d^pi(s, a, t),
+
+    min_{nu, lam} max_zeta   c E[nu(s0, pi(s0))] + E_D[zeta (k r + gamma m nu(s', pi(s')) - nu(s, a))]
+                             + n (lam (1 - E_D[zeta]) + q lam^2 / 2) + P(nu) - E_D[f(zeta)]
+
+| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |                                                    |
+|-----------|---|-----|---|----------------------|------------|---------|----------------------------------------------------|
+| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate it is) |
+| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)          |
+| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE                                       |
+| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member              |
+
+The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam / c; and the
+Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far apart means not converged.
+
+An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's. Steps of
+the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the behavior did has
+zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one the
+flow has to be learned over the whole horizon, so no undiscounted estimate is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.core.critics import Critic
+from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.sampling import INITIAL, sample_rows, seed_keys, step_keys
+from odice.evaluation.ope.log import Log, total_weight
+from odice.types import Spec
+
+TABLE = 1 << 17
+"""At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
+BLOCK = 1024
+
+
+LEAST_MASS = 0.05
+"""An estimate is not divided by less than this."""
+
+
+class Form(NamedTuple):
+    """One row of the table above."""
+
+    reward: float
+    norm: float
+    norm_square: float
+    penalty: Literal["none", "ratio", "plain"]
+    power: float
+    """f(zeta) = |zeta|^power / power; 0 for none."""
+    square: bool
+    rate: float = 3e-3
+    """Learning rate of Adam."""
+
+
+FORMS = {
+    "dual-dice": Form(0.0, 0.0, 0.0, "none", 3.0, False, 1e-3),
+    "gen-dice": Form(0.0, 1.0, 1.0, "ratio", 0.0, True, 1e-3),
+    "gradient-dice": Form(0.0, 0.1, 1.0, "plain", 0.0, False),
+    "dice": Form(1.0, 1.0, 0.0, "none", 2.0, True),
+}
+
+
+@dataclass(frozen=True)
+class DICEConfig:
+    hidden: tuple[int, ...] = (64, 64)
+    updates: int = 5000
+    batch_size: int = 256
+    average: float = 2e-3
+    """Estimates are read from a running average of the parameters, because saddle points are circled, not met."""
+
+
+class Data(NamedTuple):
+    """Rows (s, a, r, s', pi(s')) that stand for D, and the first states."""
+
+    states: Float[Array, "states obs"]
+    policy_action: Array
+    here: Int[Array, " n"]
+    there: Int[Array, " n"]
+    action: Array
+    reward: Float[Array, " n"]
+    goes_on: Float[Array, " n"]
+    episode: Int[Array, " n"]
+    first: Int[Array, " episodes"]
+    counts: Float[Array, "heads episodes"]
+
+
+class Params(NamedTuple):
+    nu: Critic
+    zeta: Critic
+    lam: Float[Array, " heads"]
+
+
+class DICE(NamedTuple):
+    """Estimates of the discounted return, one per head."""
+
+    dual: np.ndarray
+    primal: np.ndarray
+    """Means something for a form with rewards in it (`dice`)."""
+    lagrangian: np.ndarray
+    effective: float
+    """(sum zeta)^2 / (n sum zeta^2): the share of the log that carries the estimate."""
+    mass: float
+    """E_D[zeta]: 1 if the flow is met."""
+
+
+def dice(
+    log: Log, discount: float, counts: np.ndarray, form: Form, config: DICEConfig | None = None, seed: int = 0
+) -> DICE:
+    """Learn zeta with the resamples `counts` (heads, episodes), and read the estimates from it."""
+    config = config or DICEConfig()
+    c = 1 / total_weight(discount, log.horizon)
+    scale = max(float(np.abs(log.reward).mean()), 1e-8)
+    data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed))
+    keys = jax.random.split(seed_keys(seed)[0])
+    networks = [Critic(key, spec, config.hidden, heads=len(counts)) for key in keys]
+    params = _fit(data, Params(*networks, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
+    found = _read(params, data, discount, c, form)
+    dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
+    return DICE(
+        dual * scale / c, primal * scale / c, lagrangian * scale / c, float(effective.mean()), float(mass.mean())
+    )
+
+
+def device_data(
+    log: Log, discount: float, counts: np.ndarray, scale: float, rng: np.random.Generator
+) -> tuple[Data, Spec]:
+    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
+    clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
+    absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
+    absorbing[:, -2], absorbing[:, -1] = clock, 1.0
+    states = np.concatenate([np.column_stack([log.states, np.zeros(len(log.states), np.float32)]), absorbing])
+    nothing = np.zeros((len(absorbing), *log.policy_action.shape[1:]), log.policy_action.dtype)
+    offset = len(log.states)
+
+    last = log.first + log.lengths - 1
+    usable = np.flatnonzero(log.known_next)
+    mass = discount ** log.time[usable].astype(np.float64)
+    ended = np.flatnonzero(log.terminated & (log.lengths < log.horizon))
+    tail = discount ** log.lengths[ended].astype(np.float64)
+    rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
+    after = rest / (1 - discount)
+    table = min(TABLE, BLOCK * max(4, -(-2 * log.steps // BLOCK)))
+    size = round(table * mass.sum() / (mass.sum() + after.sum()))
+    steps = usable[_evenly(mass, size)]
+    there = log.index + 1
+    there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
+    owner = ended[_evenly(after, TABLE - size)] if size < TABLE else np.zeros(0, int)
+    u = rng.random(len(owner))
+    first_tail = discount ** log.lengths[owner].astype(np.float64)
+    wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)
+    time = np.clip(np.floor(wait), log.lengths[owner], log.horizon - 1).astype(int)
+    both = lambda logged, added: np.concatenate([logged, added])
+    data = Data(
+        states=states,
+        policy_action=both(log.policy_action, nothing),
+        here=both(log.index[steps], offset + time).astype(np.int32),
+        there=both(there[steps], offset + time + 1).astype(np.int32),
+        action=both(log.action[steps], nothing[time]),
+        reward=both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
+        goes_on=(both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
+        episode=both(log.episode[steps], owner).astype(np.int32),
+        first=(log.first + np.arange(log.episodes)).astype(np.int32),
+        counts=(counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
+    )  # pyright: ignore[reportArgumentType]
+    return jax.device_put(data), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
+
+
+def _evenly(mass: np.ndarray, size: int) -> np.ndarray:
+    """`size` indices, each as often as its share of the mass says (systematic resampling)."""
+    edges = np.cumsum(mass / mass.sum())
+    return np.minimum(np.searchsorted(edges, (np.arange(size) + 0.5) / size), len(mass) - 1)
+
+
+def _ratio(zeta: Critic, form: Form, states, actions) -> Float[Array, "heads n"]:
+    """zeta, which is 1 where the network says 0."""
+    out = 1.0 + zeta(states, actions)
+    return jnp.square(out) if form.square else out
+
+
+def _nu(params: Params, c: float, states, actions) -> Float[Array, "heads n"]:
+    """nu sums ratios over a horizon of 1 / c steps; a network that starts at 1 reaches that faster from half way."""
+    return params.nu(states, actions) / c**0.5
+
+
+def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form):
+    """nu at the start; zeta; what zeta multiplies; nu; and the heads' weights of rows and starts."""
+    here, there = data.states[data.here[rows]], data.states[data.there[rows]]
+    nu = _nu(params, c, here, data.action[rows])
+    ahead = _nu(params, c, there, data.policy_action[data.there[rows]])
+    first = _nu(params, c, data.states[data.first[starts]], data.policy_action[data.first[starts]])
+    zeta = _ratio(params.zeta, form, here, data.action[rows])
+    flow = (discount * data.goes_on[rows])[None] * ahead - nu
+    residual = form.reward * data.reward[rows][None] + flow
+    return first, zeta, residual, nu, data.counts[:, data.episode[rows]], data.counts[:, starts]
+
+
+def lagrangian(
+    params: Params, data: Data, rows, starts, discount: float, c: float, form: Form
+) -> Float[Array, " heads"]:
+    """The saddle point's function, one number per head."""
+    first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form)
+    mean = lambda x: jnp.mean(weight * x, axis=-1)
+    total = c * jnp.mean(start_weight * first, axis=-1) + mean(zeta * residual)
+    total += form.norm * (params.lam * (1 - mean(zeta)) + form.norm_square * jnp.square(params.lam) / 2)
+    if form.penalty == "ratio":
+        total += mean(zeta * jnp.square(nu)) / 4
+    elif form.penalty == "plain":
+        total += mean(jnp.square(nu)) / 2
+    if form.power:
+        total -= mean(jnp.abs(zeta) ** form.power) / form.power
+    return total
+
+
+@partial(jax.jit, static_argnames=("discount", "c", "form", "config"))
+def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: Form, config: DICEConfig) -> Params:
+    optimizer = adam(optax.cosine_decay_schedule(form.rate, config.updates, 0.05))
+
+    def one(carry, number):
+        params, average, state = carry
+        rows_key = step_keys(loop_key, number)[0]
+        rows = sample_rows(rows_key, config.batch_size, data.here.shape[0])
+        starts = sample_rows(jax.random.fold_in(rows_key, INITIAL), config.batch_size, data.first.shape[0])
+        gradient = jax.grad(lambda p: lagrangian(p, data, rows, starts, discount, c, form).sum())(params)
+        gradient = gradient._replace(zeta=jax.tree.map(jnp.negative, gradient.zeta))  # zeta climbs
+        params, state = step(optimizer, gradient, state, params)
+        return (params, polyak(params, average, config.average), state), None
+
+    start = params, params, opt_init(optimizer, params)
+    return jax.lax.scan(one, start, jnp.arange(config.updates))[0][1]
+
+
+@partial(jax.jit, static_argnames=("discount", "c", "form"))
+def _read(params: Params, data: Data, discount: float, c: float, form: Form):
+    """All estimates over all rows, in blocks."""
+
+    def block(rows):
+        zeta = _ratio(params.zeta, form, data.states[data.here[rows]], data.action[rows])
+        here = _nu(params, c, data.states[data.here[rows]], data.action[rows])
+        ahead = _nu(params, c, data.states[data.there[rows]], data.policy_action[data.there[rows]])
+        flow = (discount * data.goes_on[rows])[None] * ahead - here
+        weight = data.counts[:, data.episode[rows]]
+        mean = lambda x: jnp.mean(weight * x, axis=-1)
+        parts = (zeta * data.reward[rows][None], zeta * flow, zeta, jnp.square(zeta), jnp.ones_like(zeta))
+        return jnp.stack([mean(part) for part in parts])
+
+    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, BLOCK))
+    dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
+    first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
+    start = jnp.mean(data.counts * first, axis=-1)
+    dual, flow, mass, squares = dual / total, flow / total, mass / total, squares / total
+    primal = c * start + params.lam
+    both = dual + flow + c * start + params.lam * (1 - mass)
+    return dual / jnp.maximum(mass, LEAST_MASS), primal, both, jnp.square(mass) / jnp.maximum(squares, 1e-8), mass

@@ -1,0 +1,217 @@
+"""A log as an estimator sees it: every step with its time, and what the policy would have done there.
+
+What is estimated, by every estimator, is the return within `horizon` steps,
+
+    J(pi) = E[ sum_{t < H} gamma^t r_t ],        gamma = 1: the undiscounted return
+
+so an episode that was cut at the horizon is complete, as one that terminated is. One that was cut before it is not: nothing
+says what would have followed. The time is part of the state (one more column), because what can still be earned depends on it.
+
+The policy is deterministic, so its actions at all states of the log are computed once, and estimators need arrays only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odice.action_map import from_bounds
+from odice.data.dataset import Dataset
+from odice.errors import OdiceError
+from odice.policy.policy import Policy
+from odice.types import Spec
+
+FAR = 10.0
+"""A column whose mean is this many scales away from what the policy was trained on is another column, or another unit."""
+CHUNK = 8192
+
+
+class Log(NamedTuple):
+    """Steps in the order of the log. Step i happens in `states[index[i]]` and leads to `states[index[i] + 1]`."""
+
+    states: np.ndarray
+    """(steps + episodes, obs + 1): observations in standard units, and the time, from -1 at the start to 1 at the horizon."""
+    policy_action: np.ndarray
+    """What the policy does in each of `states`; continuous actions in [-1, 1]."""
+    index: np.ndarray
+    action: np.ndarray
+    """What was done, in the same units."""
+    reward: np.ndarray
+    time: np.ndarray
+    episode: np.ndarray
+    goes_on: np.ndarray
+    """1 where something can be earned after the step: neither terminated nor at the horizon."""
+    known_next: np.ndarray
+    """False where the log does not hold the state that the step led to, though something can be earned there."""
+    lengths: np.ndarray
+    complete: np.ndarray
+    """(episodes,) terminated, or as long as the horizon."""
+    terminated: np.ndarray
+    horizon: int
+    spec: Spec
+    """Of the states here, with the time."""
+
+    @property
+    def steps(self) -> int:
+        return len(self.reward)
+
+    @property
+    def episodes(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def first(self) -> np.ndarray:
+        """(episodes,) the number of each episode's first step."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def to_go(self, discount: float) -> np.ndarray:
+        """(steps,) the discounted sum of the episode's rewards from this step on, as far as the log goes."""
+        ahead = self.table(self.reward)
+        for t in range(self.horizon - 2, -1, -1):
+            ahead[:, t] += discount * ahead[:, t + 1]
+        return ahead[self.episode, self.time]
+
+    def table(self, values: np.ndarray) -> np.ndarray:
+        """Numbers per step as (episodes, horizon), 0 where there is no step."""
+        out = np.zeros((self.episodes, self.horizon))
+        out[self.episode, self.time] = values
+        return out
+
+    @property
+    def observed(self) -> np.ndarray:
+        """(episodes, horizon): whether it is known what was earned at that time; after a terminal step, nothing."""
+        return self.complete[:, None] | (np.arange(self.horizon)[None] < self.lengths[:, None])
+
+
+def total_weight(discount: float, horizon: int) -> float:
+    """sum_{t < H} gamma^t: from a mean reward per step to a return."""
+    return float(np.sum(discount ** np.arange(horizon)))
+
+
+def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
+    """The log with the policy's actions in it. What does not belong together, or cannot be judged, is refused."""
+    _check_fits(policy, data)
+    horizon = _check_log(data, horizon)
+    lengths = np.minimum(data.lengths, horizon)
+    time = np.concatenate([np.arange(n) for n in lengths])
+    episode = np.repeat(np.arange(data.n_episodes), lengths)
+    step = data.starts[episode] + time
+    keep = np.concatenate(
+        [start + e + np.arange(n + 1) for e, (start, n) in enumerate(zip(data.starts, lengths, strict=True))]
+    )
+    raw = np.asarray(data.observations[keep])
+    mean, scale = raw.mean(0, dtype=np.float64), raw.std(0, dtype=np.float64)
+    clock = np.concatenate([np.arange(n + 1) for n in lengths]) * (2 / horizon) - 1
+    standard = (raw - mean) / np.where(scale > 1e-6 * (1 + np.abs(mean)), scale, 1.0)
+    ended = data.terminated & (data.lengths <= horizon)
+    last = np.zeros(len(time), bool)
+    last[np.cumsum(lengths) - 1] = True
+    goes_on = (time + 1 < horizon) & ~(last & ended[episode])
+    return Log(
+        states=np.column_stack([standard, clock]).astype(np.float32),
+        policy_action=_unit(policy, _act(policy, raw)),
+        index=np.arange(len(time)) + episode,
+        action=_unit(policy, np.asarray(data.actions[step])),
+        reward=np.asarray(data.rewards[step], np.float32),
+        time=time,
+        episode=episode,
+        goes_on=goes_on.astype(np.float32),
+        known_next=~(last & ~data.final_known[episode] & goes_on),
+        lengths=lengths,
+        complete=ended | (lengths == horizon),
+        terminated=ended,
+        horizon=horizon,
+        spec=Spec(raw.shape[1] + 1, policy.action_dim, policy.discrete),
+    )
+
+
+def _act(policy: Policy, raw: np.ndarray) -> np.ndarray:
+    return np.concatenate([policy(raw[i : i + CHUNK]) for i in range(0, len(raw), CHUNK)])
+
+
+def _unit(policy: Policy, action: np.ndarray) -> np.ndarray:
+    """Actions as networks take them."""
+    if policy.discrete:
+        return action.astype(np.int32)
+    if policy.action_low is not None and policy.action_high is not None:
+        action = from_bounds(action, policy.action_low, policy.action_high)
+    return action.astype(np.float32)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def _check_fits(policy: Policy, data: Dataset) -> None:
+    source, spec = data.meta.source, data.spec
+    if spec.obs_dim != policy.obs_dim:
+        raise OdiceError(
+            f"{source}: the log has observations of {spec.obs_dim} numbers, the policy takes {policy.obs_dim}; give the "
+            "log of the policy's own task."
+        )
+    kinds = {True: "a choice among", False: "vectors of"}
+    dim = int(data.actions.max()) + 1 if data.discrete else spec.action_dim
+    if data.discrete != policy.discrete or (dim > policy.action_dim if data.discrete else dim != policy.action_dim):
+        raise OdiceError(
+            f"{source}: the log's actions are {kinds[data.discrete]} {dim}, the policy's are {kinds[policy.discrete]} "
+            f"{policy.action_dim}; give the log of the policy's own task."
+        )
+    if not data.discrete:
+        _check_bounds(policy, data)
+    if policy.obs_mean is not None and policy.obs_scale is not None:
+        away = np.abs(data.observations.mean(0, dtype=np.float64) - policy.obs_mean) / policy.obs_scale
+        if away.max() > FAR:
+            raise OdiceError(
+                f"{source}: the mean of observation {int(away.argmax())} lies {away.max():.0f} scales from the one the "
+                "policy was trained on; the columns are others, in another order, or in other units."
+            )
+
+
+def _check_bounds(policy: Policy, data: Dataset) -> None:
+    low = np.full(policy.action_dim, -1.0) if policy.action_low is None else policy.action_low
+    high = np.full(policy.action_dim, 1.0) if policy.action_high is None else policy.action_high
+    room = 1e-3 * (high - low)
+    given = data.meta.action_low, data.meta.action_high
+    declared = all(bound is not None for bound in given) and not (
+        np.allclose(np.asarray(given[0]), low, atol=room.max())
+        and np.allclose(np.asarray(given[1]), high, atol=room.max())
+    )
+    outside = (data.actions < low - room) | (data.actions > high + room)
+    if declared or outside.any():
+        found = given if declared else (data.actions.min(0).tolist(), data.actions.max(0).tolist())
+        raise OdiceError(
+            f"{data.meta.source}: the log's actions go from {_brief(found[0])} to {_brief(found[1])}, the policy's from "
+            f"{_brief(low)} to {_brief(high)}; give the log of the policy's own task, in the same units."
+        )
+
+
+def _check_log(data: Dataset, horizon: int | None) -> int:
+    """The horizon, if the log allows an estimate at all."""
+    source = data.meta.source
+    if data.n_episodes < 2:
+        raise OdiceError(f"{source}: the log is one episode; an interval needs at least two, and a verdict more.")
+    if not np.any(data.rewards):
+        raise OdiceError(
+            f"{source}: every reward in the log is 0, so all policies look the same; name the reward column."
+        )
+    if horizon is not None and horizon < 1:
+        raise OdiceError(f"--horizon must be at least 1, got {horizon}.")
+    longest = int(data.lengths.max())
+    if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
+        raise OdiceError(
+            f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the log "
+            "does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N steps."
+        )
+    horizon = longest if horizon is None else horizon
+    whole = data.terminated | (data.lengths >= horizon)
+    if whole.sum() < 2:
+        raise OdiceError(
+            f"{source}: {whole.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does not "
+            f"say what {horizon} steps earn; give a smaller --horizon."
+        )
+    return horizon
+
+
+def _brief(values: Any) -> str:
+    numbers = [f"{float(v):g}" for v in np.atleast_1d(np.asarray(values))]
+    return numbers[0] if len(set(numbers)) == 1 else f"[{', '.join(numbers[:4])}{', ...' if len(numbers) > 4 else ''}]"

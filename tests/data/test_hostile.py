@@ -1,0 +1,207 @@
+"""Files that reach for other files, wait for ever, or stop the whole process: each gets one sentence, before it is read."""
+
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import polars as pl
+import pytest
+
+import odice
+from odice.data.meta import Meta
+from odice.errors import OdiceError
+from odice.files import read_json
+
+N = 12
+ARRAYS = {
+    "observations": np.arange(2 * N, dtype=np.float64).reshape(N, 2),
+    "actions": np.zeros((N, 1)),
+    "rewards": np.ones(N),
+    "terminals": np.arange(N) % 6 == 5,
+    "timeouts": np.zeros(N, bool),
+}
+
+
+def write(path, arrays=ARRAYS, without=()):
+    with h5py.File(path, "w") as file:
+        for name, value in arrays.items():
+            if name not in without:
+                file[name] = value
+    return path
+
+
+# --- HDF5 that points elsewhere -----------------------------------------------------------------------------------
+
+
+def external_storage(file, name, secret, size=8 * N):
+    file.create_dataset(name, (N,), np.float64, external=[(str(secret), 0, size)])
+
+
+def virtual(file, name, source, filename="."):
+    layout = h5py.VirtualLayout((N,), np.float64)
+    layout[:] = h5py.VirtualSource(filename, source, (N,))
+    file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize("hops", ["external storage", "one", "two", "three", "link", "loop"])
+def test_nothing_of_another_file_comes_out(tmp_path, hops):
+    """A virtual data set onto this very file was followed to wherever its source pointed."""
+    secret = tmp_path / "secret.txt"
+    secret.write_bytes(b"root:x:0:0:root:/root:/bin/bash\n" * 8)
+    other = write(tmp_path / "other.h5")
+    path = write(tmp_path / "log.h5", without=("rewards",))
+    with h5py.File(path, "a") as file:
+        if hops == "external storage":
+            external_storage(file, "rewards", secret)
+        elif hops == "one":
+            virtual(file, "rewards", "rewards", str(other))
+        elif hops == "two":
+            external_storage(file, "inner", secret)
+            virtual(file, "rewards", "inner")
+        elif hops == "three":
+            external_storage(file, "inner", secret)
+            virtual(file, "middle", "inner")
+            virtual(file, "rewards", "middle")
+        elif hops == "link":
+            file["inner"] = h5py.ExternalLink(str(other), "/rewards")
+            virtual(file, "rewards", "inner")
+        else:
+            virtual(file, "rewards", "rewards")
+    with pytest.raises(OdiceError, match="'rewards' points to another file; copy the data into this one"):
+        odice.load(path)
+
+
+def doubling(path, levels):
+    """Groups whose two items are the same next group: 2 ** levels leaves in a small file."""
+    with h5py.File(path, "w") as file:
+        below = file.create_group("g0")
+        below["_index_0"] = below["_index_1"] = np.zeros(3)
+        for i in range(1, levels):
+            group = file.create_group(f"g{i}")
+            group["_index_0"] = group["_index_1"] = below
+            below = group
+        file["top"] = below
+
+
+def test_a_tree_of_links_is_opened_one_step_at_a_time(tmp_path):
+    from odice.data.readers import hdf5
+
+    doubling(tmp_path / "a.h5", 40)
+    with hdf5.opened(tmp_path / "a.h5") as file:
+        found = hdf5.Tree(file, "a.h5")["top"]
+        assert len(found) == 2
+        for _ in range(39):
+            found = found[1]
+        assert found[1].shape == (3,)
+        with pytest.raises(IndexError):
+            found[2]
+
+
+# --- files that are not files -------------------------------------------------------------------------------------
+
+
+def refused(call):
+    """What a new process says that makes this call; it must not wait."""
+    code = f"import odice\nfrom odice.data.readers import arrays, d4rl, table\ntry: {call}\nexcept odice.OdiceError as e: print(e)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [("a.hdf5", "d4rl"), ("a.npz", "arrays"), ("a.parquet", "table"), ("a.csv", "table"), ("a.csv.gz", "table")],
+)
+def test_a_pipe_is_refused_at_once(tmp_path, name, reader):
+    os.mkfifo(tmp_path / name)
+    assert "not a regular file" in refused(f"{reader}.read({str(tmp_path / name)!r})")
+    assert "the file is empty" in refused(f"odice.load({str(tmp_path / name)!r})")
+
+
+@pytest.mark.parametrize("what", ["records.npy", "lengths.npy", "store.json"])
+def test_a_pipe_in_a_store_is_refused_at_once(tmp_path, what):
+    from odice.data.store.store import write_store
+
+    write_store(odice.load(write(tmp_path / "log.h5")), tmp_path / "store")
+    (tmp_path / "store" / what).unlink()
+    os.mkfifo(tmp_path / "store" / what)
+    assert "not a regular file" in refused(f"odice.load({str(tmp_path / 'store')!r})")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[" * 100_000, "nested too deeply"), ("{", "not a JSON text"), ("9" * 5000, "not a JSON")]
+)
+def test_json_of_a_stranger(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(OdiceError, match=message):
+        read_json(tmp_path / "a.json", 1 << 20)
+
+
+# --- what a reader must not trip over ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", [(), ("timeouts",)])
+@pytest.mark.parametrize("which", ["observations", "actions", "rewards", "terminals"])
+def test_scalars_in_hdf5(tmp_path, which, without):
+    path = write(tmp_path / "a.h5", {**ARRAYS, which: 3.0}, without)
+    with pytest.raises(OdiceError, match="is a single number; expected one row per step"):
+        odice.load(path)
+
+
+def test_numbers_that_no_float_holds():
+    with pytest.raises(OdiceError, match="'action_low' is"):
+        Meta.from_dict({"action_low": [10**400]})
+    with pytest.raises(OdiceError, match="'ref_max' is"):
+        Meta.from_dict({"ref_max": -(10**400)})
+    assert Meta.from_dict({"action_low": [-(10**3)], "ref_min": 0}).action_low == (-1000,)
+
+
+@pytest.mark.parametrize("header", ["((((", "(" * 5000, "{'descr': [[[['f4'", "lambda: 1", "{1: 2}", "\x00"])
+def test_an_npz_header_that_is_no_header(tmp_path, header):
+    import io
+    import zipfile
+
+    body = header.encode().ljust(118, b" ") + b"\n"
+    file = io.BytesIO()
+    np.save(file, np.zeros(3))
+    raw = b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(24)
+    np.savez(tmp_path / "a.npz", **{name: value for name, value in ARRAYS.items() if name != "rewards"})
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as out:
+        out.writestr("rewards.npy", raw)
+    with pytest.raises(OdiceError, match="'rewards' cannot be read"):
+        odice.load(tmp_path / "a.npz")
+
+
+# --- Parquet that stops the process --------------------------------------------------------------------------------
+
+
+def nested():
+    rows = [{"a": [0.5 * i, 1.0, 2.0], "b": i} for i in range(N)]
+    return pl.DataFrame({"observation": rows, "action": [0.5] * N, "reward": [1.0] * N, "terminated": [False] * N})
+
+
+def test_records_in_parquet_are_refused_by_their_type(tmp_path):
+    nested().write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(OdiceError, match=r"column 'observation' has type Struct.*a column of its own"):
+        odice.load(tmp_path / "a.parquet")
+
+
+@pytest.mark.slow
+def test_damaged_records_in_parquet_do_not_stop_the_process(tmp_path):
+    """In a process of its own: what happened here before was SIGABRT inside polars."""
+    nested().write_parquet(tmp_path / "whole.parquet")
+    code = f"""
+import random, warnings, odice
+warnings.simplefilter("ignore")
+whole = open({str(tmp_path / "whole.parquet")!r}, "rb").read()
+for i in range(600):
+    rng, data = random.Random(i), bytearray(whole)
+    for _ in range(rng.randint(1, 3)):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    open({str(tmp_path / "a.parquet")!r}, "wb").write(data)
+    try: odice.load({str(tmp_path / "a.parquet")!r})
+    except odice.OdiceError: pass
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-500:]
