@@ -43,7 +43,8 @@ from odice.evaluation.ope.log import Log, total_weight
 from odice.types import Spec
 
 TABLE = 1 << 17
-"""Rows that stand for the log, drawn evenly by their weights gamma^t."""
+"""At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
+BLOCK = 1024
 
 
 LEAST_MASS = 0.05
@@ -136,7 +137,7 @@ def dice(
 def device_data(
     log: Log, discount: float, counts: np.ndarray, scale: float, rng: np.random.Generator
 ) -> tuple[Data, Spec]:
-    """The log and its absorbing states, as `TABLE` rows of equal weight. Of the absorbing states only the time is known."""
+    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
     clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
     absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
     absorbing[:, -2], absorbing[:, -1] = clock, 1.0
@@ -151,7 +152,8 @@ def device_data(
     tail = discount ** log.lengths[ended].astype(np.float64)
     rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
     after = rest / (1 - discount)
-    size = round(TABLE * mass.sum() / (mass.sum() + after.sum()))
+    table = min(TABLE, BLOCK * max(4, -(-2 * log.steps // BLOCK)))
+    size = round(table * mass.sum() / (mass.sum() + after.sum()))
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
     there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
@@ -254,7 +256,7 @@ def _read(params: Params, data: Data, discount: float, c: float, form: Form):
         parts = (zeta * data.reward[rows][None], zeta * flow, zeta, jnp.square(zeta), jnp.ones_like(zeta))
         return jnp.stack([mean(part) for part in parts])
 
-    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, 1024))
+    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, BLOCK))
     dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
     first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
     start = jnp.mean(data.counts * first, axis=-1)
