@@ -14,13 +14,13 @@ main { max-width:72rem; }
 th button { all:unset; cursor:pointer; } th button:focus-visible { outline:2px solid var(--bar); }
 th[aria-sort=ascending] button::after { content:" ▲"; } th[aria-sort=descending] button::after { content:" ▼"; }
 .words { text-align:left; white-space:normal; overflow-wrap:anywhere; min-width:10rem; }
-.words + .words { min-width:4.5rem; }
+.words + .words { min-width:5.4rem; }
 .chart { max-width:44rem; }
 th:not(.words) button { white-space:normal; overflow-wrap:break-word; display:inline-block; max-width:11rem; }
 .best { font-weight:700; } tbody tr:hover { background:var(--tint); }
 .under { color:var(--soft); font-size:.82rem; margin-top:.5rem; overflow-wrap:anywhere; }
 .pair { grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr)); }
-@media (max-width:30rem) { svg text { font-size:14px; } .words { min-width:7rem; }
+@media (max-width:30rem) { svg text { font-size:14px; } .words:first-child { min-width:7rem; }
   main { padding:1.2rem .8rem 2rem; } th, td { padding:.3rem .45rem; } }
 @media print { main { max-width:none; padding:0; } .scroll { overflow:visible; } table { font-size:8px; }
   tr { break-inside:avoid; } th, td { padding:.2rem .3rem; white-space:normal; }
