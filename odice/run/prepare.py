@@ -104,7 +104,7 @@ def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
     """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter here."""
     options = plan.options
     data = options.data if data is None else data
-    readers = options.table(options.schema)
+    readers: dict[str, Any] = options.table(options.schema)
     on_disk = options.stream and isinstance(data, str | Path)
     open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
     dataset = _bounded(open_data(data, format=options.format, data_dir=options.data_dir, **readers), plan)

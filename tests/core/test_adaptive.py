@@ -13,7 +13,7 @@ def numpy_ess(weight):
 
 
 def test_the_weight_of_a_choice():
-    residual = np.array([-1.0, 0.0, 2.0, 5.0], np.float32)
+    residual = jnp.asarray([-1.0, 0.0, 2.0, 5.0], jnp.float32)
     choice = adaptive.Choice(jnp.float32(0.5), jnp.float32(2.0))
     above = np.array([0.0, 0.0, 0.5, 2.0])  # R / 2 - 0.5
     np.testing.assert_allclose(adaptive.choice_weight(residual, choice, 100.0), above / above.mean(), rtol=1e-6)
