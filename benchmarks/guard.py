@@ -192,7 +192,7 @@ def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
         "nearest of 512, standardized": nearest(known, whiten=False),
         "nearest of 512 at random, whitened": nearest(known, spread_out=False),
         "nearest of 512, whitened": nearest(known),
-        "nearest of 128, whitened": nearest(known, 128),
+        "nearest of 1,024, whitened": nearest(known, 1024),
         "random network": random_network(known),
         **(value_scores(known, half, steps) if steps else {}),
         "the guard": guard.score,
@@ -228,7 +228,7 @@ def cost(guard: Any, obs: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a log; by default the bundled hopper log and a ward's")
-    parser.add_argument("--steps", type=int, default=3000, help="updates of V for the paper's score; 0 leaves it out")
+    parser.add_argument("--steps", type=int, default=1000, help="updates of V for the paper's score; 0 leaves it out")
     arguments = parser.parse_args()
     if arguments.data:
         return measure(arguments.data, odice.load(arguments.data), arguments.steps, gait=False)

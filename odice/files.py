@@ -109,8 +109,8 @@ def read_json(path: str | Path, limit: int) -> Any:
         raise OdiceError(f"{path}: not a JSON text ({error}); restore the file or write it again.") from None
 
 
-SEAL = "sha256"
-"""The entry of a sealed object that holds the checksum of all the others."""
+SEAL, SEALED = "sha256", "sealed"
+"""The entry of a sealed object that holds the checksum of all the others; and the one that says there must be such an entry."""
 
 
 def checksum(content: Mapping[str, Any]) -> str:
@@ -124,17 +124,18 @@ def checksum(content: Mapping[str, Any]) -> str:
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The object with a checksum of itself: it says whether the file is the one that was written, not who wrote it."""
-    plain = json.loads(json.dumps({key: value for key, value in content.items() if key != SEAL}))
+    plain = json.loads(json.dumps({key: value for key, value in content.items() if key != SEAL} | {SEALED: True}))
     return {**plain, SEAL: checksum(plain)}
 
 
 def unsealed(content: Mapping[str, Any], where: str | Path) -> dict[str, Any]:
     """The object without its checksum, if that is right. One without a checksum is of an older version, and taken."""
     rest = {key: value for key, value in content.items() if key != SEAL}
-    if SEAL in content and content[SEAL] != checksum(rest):
+    if (SEAL in content or SEALED in content) and content.get(SEAL) != checksum(rest):
         raise OdiceError(
             f"{where} is damaged (its content is not what its SHA-256 was made of); restore it from a copy."
         )
+    rest.pop(SEALED, None)
     return rest
 
 

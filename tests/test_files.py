@@ -1,10 +1,12 @@
 """Complete or not there."""
 
+import json
 import os
 
 import pytest
 
-from odice.files import complete_file, complete_folder, recover
+from odice.errors import OdiceError
+from odice.files import complete_file, complete_folder, recover, sealed, unsealed
 
 
 def names(folder):
@@ -73,3 +75,31 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     with complete_file(tmp_path / "a") as temporary:
         temporary.write_text("")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+# --- seals --------------------------------------------------------------------------------------------------------
+
+
+def test_a_seal_notices_every_flipped_bit_of_the_text():
+    """Also one in the name of the checksum itself. A space for a line break changes nothing, so nothing is said."""
+    content = {"steps": 200, "name": "é", "nested": {"lam": 0.1 + 0.2, "list": [1, None, True]}}
+    text = json.dumps(sealed(content), indent=1).encode()
+    assert unsealed(json.loads(text), "x") == content
+    noticed = 0
+    for at in range(len(text)):
+        for bit in range(8):
+            data = bytearray(text)
+            data[at] ^= 1 << bit
+            try:
+                found = json.loads(bytes(data))
+            except ValueError:
+                continue
+            try:
+                assert unsealed(found, "x") == content
+            except OdiceError:
+                noticed += 1
+    assert noticed > 100
+
+
+def test_an_object_without_a_seal_is_of_an_older_version():
+    assert unsealed({"step": 3}, "x") == {"step": 3}

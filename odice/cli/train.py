@@ -52,9 +52,18 @@ def _part(options: RunOptions, kind: type[Any]) -> Any:
     return kind(**{item.name: getattr(options, item.name) for item in dataclasses.fields(kind)})
 
 
-def main(argv: list[str]) -> int:
+def work(plan: Plan) -> int:
+    """Train; several seeds end with a table of them."""
     from odice.run.train import train_plan
 
-    plan = plan_of(argv)
-    train_plan(plan)
+    run = train_plan(plan)
+    if run.seeds and not plan.options.quiet:
+        from odice.cli.report import show
+        from odice.reports.compare import compare
+
+        show(compare([run]))
     return 0
+
+
+def main(argv: list[str]) -> int:
+    return work(plan_of(argv))

@@ -25,7 +25,7 @@ from odice.files import read_text
 
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
-SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
+SINGLE = ("reward", "cost", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
 LETTERS = {"observation": "sox", "action": "au"}
 GROUPS = ("observation", "action", "next_observation")
@@ -48,6 +48,8 @@ class Schema:
     """Columns of the observation after the step."""
     reward: str | None = None
     """Column of the reward."""
+    cost: str | None = None
+    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
     terminated: str | None = None
     """Column that is true where the world ended."""
     truncated: str | None = None

@@ -90,6 +90,9 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         action[block] = dataset.actions[steps]
         reward[block] = dataset.rewards[steps]
         terminated[block] = dataset.terminated[owner] & (steps == ends[owner])
+    cost = None
+    if dataset.costs is not None:
+        cost = dataset.costs[rows.locate(np.arange(rows.size))[0]]
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
@@ -97,6 +100,7 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         "action": action,
         "reward": reward,
         "terminated": terminated,
+        "cost": cost,
         "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)

@@ -194,6 +194,12 @@ class Evaluator:
         self._pool = Pool(self._envs[0])
 
     @property
+    def spec(self) -> str | None:
+        """What Gymnasium knows of the environment: two that are alike in it are the same one. None if it is not registered."""
+        found = self._envs[0].unwrapped.spec
+        return None if found is None or not isinstance(found.entry_point, str) else repr(found)
+
+    @property
     def obs_dim(self) -> int:
         return self._envs[0].observation_space.shape[0]  # pyright: ignore
 

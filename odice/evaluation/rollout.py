@@ -35,19 +35,30 @@ class Rollout:
         self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
         self.rng = np.random.default_rng([seed, 1])  # noise of its own, whoever runs beside it
         self.endless, self.total, self.length, self.over = endless, 0.0, 0, False
+        self.cost: float | None = None  # what `info["cost"]` added up to, where the environment says so
 
     def start(self, env: gymnasium.Env) -> None:
         self.env = env
-        obs, _ = self._guard("reset", lambda: env.reset(seed=self.seed))
+
+        def call() -> Any:
+            obs, _ = env.reset(seed=self.seed)
+            return obs
+
+        obs = self._guard("reset", call)
         if self.start_noise:
             obs = perturb_start(env, self.start_noise, self.rng)
         self.obs = self._noisy(obs)
 
     def step(self, action: Any) -> None:
-        obs, reward, terminated, truncated, _ = self._guard("step", lambda: self.env.step(action))
-        self.total += float(reward)
+        def call() -> tuple[Any, float, float | None, bool]:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return obs, float(reward), float(info["cost"]) if "cost" in info else None, bool(terminated or truncated)
+
+        obs, reward, cost, self.over = self._guard("step", call)
+        self.total += reward
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
         self.length += 1
-        self.over = bool(terminated or truncated)
         self.obs = self._noisy(obs)
         if not self.over and self.length >= self.endless:
             raise OdiceError(f"{self.name} did not end within {self.length} steps; cut its episodes with --max-steps.")
@@ -57,12 +68,21 @@ class Rollout:
     def _noisy(self, obs: np.ndarray) -> np.ndarray:
         return obs + self.noise * self.rng.standard_normal(np.shape(obs)) if self.noise else obs
 
+    def observed(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The observation, if it has the declared shape: a shorter one would be spread over the batch in silence."""
+        if np.shape(self.obs) != shape:
+            raise OdiceError(
+                f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode with seed "
+                f"{self.seed}, but declares {shape}; correct the environment."
+            )
+        return self.obs
+
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except OdiceError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise OdiceError(
                 f"{self.name} failed in {what} {self.length + 1} of the episode with seed {self.seed}: "
                 f"{type(error).__name__}: {error}"
@@ -81,7 +101,7 @@ def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Cl
             episode.start(free.pop())
             running.append((row, episode))
         for row, episode in running:
-            batch[row] = episode.obs
+            batch[row] = episode.observed(batch.shape[1:])
         actions = convert(act(batch), [row for row, _ in running])
         pool.each(Rollout.step, [(episode, action) for (_, episode), action in zip(running, actions, strict=True)])
         free += [episode.env for _, episode in running if episode.over]
@@ -148,6 +168,10 @@ class Pool:
             self._threads.shutdown()
 
 
+class GivenUp(OdiceError):
+    """An evaluation took longer than it may, or took its process with it."""
+
+
 class Clock:
     """Says when the time is up. In the main thread it also interrupts a step that does not return."""
 
@@ -158,8 +182,8 @@ class Clock:
         if time.perf_counter() > self.deadline:
             raise self._error()
 
-    def _error(self) -> OdiceError:
-        return OdiceError(
+    def _error(self) -> GivenUp:
+        return GivenUp(
             f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with "
             "--max-steps."
         )

@@ -24,6 +24,7 @@ from typing import Any
 
 from odice.errors import OdiceError
 from odice.files import complete_file, read_json, recover, sealed, unsealed
+from odice.jsonable import jsonable
 from odice.run.loggers import LogWarning, rows
 from odice.run.plan import rename
 
@@ -137,7 +138,9 @@ class RunDirectory:
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file that is either complete or not there."""
         with complete_file(self.path / name) as temporary:
-            temporary.write_text(json.dumps(sealed(content), indent=1, allow_nan=False) + "\n", "utf-8")
+            temporary.write_text(
+                json.dumps(sealed(jsonable(content, words=True)), indent=1, allow_nan=False) + "\n", "utf-8"
+            )
 
     def _sweep(self) -> None:
         """Undo what a killed process left half-written."""

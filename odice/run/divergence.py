@@ -1,7 +1,8 @@
-"""When the numbers of a run are no longer those of a learning algorithm."""
+"""When the numbers of a run are no longer those of a learning algorithm, and what is the likely cause."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,24 +11,47 @@ import jax
 import numpy as np
 
 from odice.algos import Entry
+from odice.types import Transitions
 
 
-def bad_metric(metrics: Mapping[str, float], algorithm: Entry, value_limit: float) -> tuple[str, float] | None:
-    """The first metric that is not finite, or a value of states that no sum of these rewards could reach."""
-    for name, number in metrics.items():
-        if not math.isfinite(number) or (name in algorithm.value_metrics and abs(number) > value_limit):
-            return name, number
-    return None
+def bad_metrics(metrics: Mapping[str, float], algorithm: Entry, value_limit: float) -> dict[str, float]:
+    """The metrics that are not finite, and values of states that no sum of these rewards could reach."""
+    return {
+        name: number
+        for name, number in metrics.items()
+        if not math.isfinite(number) or (name in algorithm.value_metrics and abs(number) > value_limit)
+    }
 
 
-def all_finite(state: Any) -> bool:
-    leaves = (leaf for leaf in jax.tree.leaves(state) if np.issubdtype(leaf.dtype, np.floating))
-    return all(bool(np.isfinite(leaf).all()) for leaf in leaves)
+def bad_parameters(state: Any) -> dict[str, float]:
+    """Where in a state there are numbers that are not finite, by the path of their array."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {
+        f"the parameter {jax.tree_util.keystr(path).lstrip('.')}": math.nan
+        for path, leaf in leaves
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all()
+    }
 
 
-def advice(algorithm: Entry, settings: Any) -> str:
-    """What the algorithm says should be changed."""
-    if algorithm.when_diverged is None:
-        return "lower the learning rate"
-    verb, name = algorithm.when_diverged
-    return f"{verb} {name} (now {algorithm.setting(settings, name, None)})"
+def advice(algorithm: Entry, settings: Any, bad: Mapping[str, float], source: Any) -> str:
+    """What should be changed: the data, if they hold what is not a number; the policy's step, if only the policy broke;
+    else what the algorithm says."""
+    if broken := _not_finite(source):
+        return (
+            f"The data are the cause: their {' and '.join(broken)} hold numbers that are not finite. Find them with "
+            "`odice data inspect` and correct them or leave them out."
+        )
+    fields = {field.name for field in dataclasses.fields(settings)}
+    verb, name = algorithm.when_diverged or ("lower", "the learning rate")
+    if all("policy" in each for each in bad) and "policy_lr" in fields:
+        verb, name = "lower", "policy_lr"
+    now = f" (now {getattr(settings, name)})" if name in fields else ""
+    return f"Try again with --out NEW_FOLDER and {verb} {name}{now}."
+
+
+def _not_finite(source: Any) -> list[str]:
+    """Which parts of the data on the device hold NaN or infinity. Data on disk are not looked through again."""
+    if not isinstance(source, Transitions):
+        return []
+    parts = {"observations": source.obs, "actions": source.action, "rewards": source.reward}
+    return [name for name, array in parts.items() if not np.isfinite(np.asarray(array)).all()]

@@ -13,7 +13,7 @@ PARENT = "ODICE_PARENT"
 
 
 class Stop:
-    """Listens for SIGTERM and Ctrl-C while a run works. Outside of the main thread it only hears of a lost parent."""
+    """Listens for SIGTERM, SIGHUP (the terminal is gone) and Ctrl-C while a run works. Outside of the main thread it only hears of a lost parent."""
 
     def __init__(self):
         self.signal: int = 0
@@ -33,8 +33,9 @@ class Stop:
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` has the last word
+                    self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -116,9 +116,10 @@ def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
             row = json.loads(text)
         except (ValueError, RecursionError):
             row = None
-        torn = not isinstance(row, dict) or type(row.get("step")) is not int
-        if not torn:
+        if isinstance(row, dict) and type(row.get("step")) is int:
             found.append(row)
+        else:
+            torn = True
     return found, damaged
 
 

@@ -31,7 +31,7 @@ class RunFlags:
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
-    """Gradient updates; 1,000,000 unless the preset says otherwise."""
+    """Gradient updates; for odice and sdice 20,000, else 1,000,000, unless the preset says otherwise."""
     seed: int = 0
     """Seed of the networks and of the batches."""
     seeds: int | None = None
@@ -47,11 +47,13 @@ class RunFlags:
     keep: int = 3
     """Checkpoints kept, beside the best."""
     eval_every: int | None = None
-    """Updates between two evaluations; 5,000 unless the preset says otherwise."""
+    """Updates between two evaluations; for odice and sdice 1,000, else 5,000, unless the preset says otherwise."""
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
+    eval_seconds: float = 600.0
+    """Give up on an evaluation after this time; the run goes on without it."""
     reward: str | None = None
-    """How rewards are changed before training: none, return-range, minus-1, zero-to-minus-3 ..."""
+    """How rewards are changed before training: none, return-spread, return-range, minus-1, zero-to-minus-3 ..."""
     reward_scale: float | None = None
     """Multiply the rewards by this, after the reward map."""
     reward_shift: float | None = None

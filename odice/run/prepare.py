@@ -15,6 +15,7 @@ from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.store import Streamed, stored
+from odice.data.to_go import high
 from odice.data.transitions import Convention, rows_of, to_transitions, why_left_out
 from odice.envs.make import make
 from odice.errors import OdiceError
@@ -51,6 +52,8 @@ class Prepared(NamedTuple):
     """Transitions by which the policy is judged, some of them held out of training."""
     guard: Guard
     """What the policy will know of the observations it was trained on."""
+    value_start: float
+    """A high return of these rewards."""
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -83,15 +86,14 @@ def prepare(plan: Plan) -> Prepared:
         notes.append(left_out)
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
-    discount = plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99)
-    limit = _value_limit(dataset, fitted, discount)
+    limit, start = _value_limit(dataset, fitted, plan.discount), _value_start(plan, dataset, fitted)
     rows = None
     if held is not None:
         facts["held_out_episodes"] = held.n_episodes
         rows = to_transitions(fitted.apply(held), options.convention)
-    probe = make_probe(source, seen, rows, options.convention, discount, fitted if options.stream else None)
+    probe = make_probe(source, seen, rows, options.convention, plan.discount, fitted if options.stream else None)
     guard, raw = make_guard(dataset, held, options.convention), dataset.spec
-    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard)
+    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard, start)
 
 
 Read = tuple[Dataset, dict[str, Any], list[str]]
@@ -123,7 +125,7 @@ def _env_id(plan: Plan, dataset: Dataset) -> str | None:
     return None if env_id == "none" else env_id
 
 
-def _may_import(plan: Plan, env_id: str | None) -> bool:
+def may_import(plan: Plan, env_id: str | None) -> bool:
     """Whether a person typed this name: no file chooses what is imported."""
     return plan.typed_env and plan.options.env == env_id
 
@@ -133,7 +135,7 @@ def _bounded(dataset: Dataset, plan: Plan) -> Dataset:
     env_id, meta = _env_id(plan, dataset), dataset.meta
     if env_id is None or dataset.discrete or meta.action_low is not None or meta.action_high is not None:
         return dataset
-    env = make(env_id, allow_import=_may_import(plan, env_id))
+    env = make(env_id, allow_import=may_import(plan, env_id))
     space = env.action_space
     env.close()
     low, high = (np.asarray(getattr(space, name, np.nan), np.float32) for name in ("low", "high"))
@@ -189,6 +191,25 @@ def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:
     return 1000.0 * max(1.0, float(np.abs(extremes).max())) / (1.0 - min(discount, 0.99))
 
 
+def _value_start(plan: Plan, dataset: Dataset, fitted: Fitted) -> float:
+    """A high return to go of the rewards that the algorithm sees, where it wants to know."""
+    if not _wants_start(plan):
+        return 0.0
+    return high(replace(dataset, rewards=fitted.reward(dataset.rewards)), plan.discount)
+
+
+def _wants_start(plan: Plan) -> bool:
+    return bool(plan.algorithm.value_start) and getattr(plan.settings, plan.algorithm.value_start or "") is None
+
+
+def decided_by_log(plan: Plan, prepared: Prepared) -> Plan:
+    """The plan, with the setting that the log decides."""
+    if not _wants_start(plan):
+        return plan
+    decided: dict[str, Any] = {plan.algorithm.value_start or "": prepared.value_start}
+    return plan._replace(settings=replace(plan.settings, **decided))
+
+
 def sample(source: Transitions | Streamed) -> Batch:
     """A fixed sample of the data, the same in every run on them."""
     rows = np.random.default_rng(0).integers(0, source.size, SAMPLE)
@@ -199,9 +220,7 @@ def open_evaluator(plan: Plan, prepared: Prepared) -> Evaluator | None:
     """The environments to score in, if any; refused before training starts if they do not fit the data."""
     if prepared.env_id is None:
         return None
-    evaluator = Evaluator(
-        prepared.env_id, reference=prepared.reference, allow_import=_may_import(plan, prepared.env_id)
-    )
+    evaluator = Evaluator(prepared.env_id, reference=prepared.reference, allow_import=may_import(plan, prepared.env_id))
     try:
         evaluator.check(*prepared.raw)
     except OdiceError:

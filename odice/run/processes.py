@@ -36,6 +36,7 @@ ONE_THREAD = {
 def train_processes(plans: list[Plan]) -> None:
     """Train every plan, as many at a time as there are cores; failures are raised when all have ended."""
     workers: dict[int, subprocess.Popen[str]] = {}
+    relays: dict[int, threading.Thread] = {}
     waiting, codes = list(plans), {}
     options = plans[0].options
     with Stop() as stop, _on_disk(options.data) as data, _on_disk(options.suboptimal) as suboptimal:
@@ -49,9 +50,10 @@ def train_processes(plans: list[Plan]) -> None:
                 )
             while waiting and len(workers) < cores():
                 plan = waiting.pop(0)
-                workers[plan.options.seed] = _start(plan, sources, alone=len(plans) == 1)
+                workers[plan.options.seed], relays[plan.options.seed] = _start(plan, sources, alone=len(plans) == 1)
             for seed in [seed for seed, worker in workers.items() if worker.poll() is not None]:
                 codes[seed] = workers.pop(seed).returncode
+                relays.pop(seed).join(5.0)  # its last words come before ours
             time.sleep(0.1)
     if failed := {seed: code for seed, code in sorted(codes.items()) if code}:
         kind = Diverged if set(failed.values()) == {Diverged.exit_code} else OdiceError
@@ -77,7 +79,9 @@ def _told(plan: Plan, sources: dict[str, str | None]) -> dict[str, Any]:
     }
 
 
-def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subprocess.Popen[str]:
+def _start(
+    plan: Plan, sources: dict[str, str | None], *, alone: bool
+) -> tuple[subprocess.Popen[str], threading.Thread]:
     worker = subprocess.Popen(
         [sys.executable, "-m", "odice.run.processes", json.dumps(_told(plan, sources))],
         env={**os.environ, **({} if alone else ONE_THREAD), PARENT: str(os.getpid())},
@@ -87,8 +91,9 @@ def _start(plan: Plan, sources: dict[str, str | None], *, alone: bool) -> subpro
         start_new_session=True,  # a terminal's Ctrl-C reaches it once, through us
     )
     assert worker.stdout is not None
-    threading.Thread(target=_relay, args=(worker.stdout, f"seed-{plan.options.seed}  "), daemon=True).start()
-    return worker
+    relay = threading.Thread(target=_relay, args=(worker.stdout, f"seed-{plan.options.seed}  "), daemon=True)
+    relay.start()
+    return worker, relay
 
 
 def _relay(lines: IO[str], prefix: str) -> None:

@@ -6,9 +6,10 @@ itself. Everything it writes is a function of the configuration: wall-clock time
 
 from __future__ import annotations
 
-import math
 import time
+import warnings
 from collections.abc import Mapping
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -18,20 +19,31 @@ from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
 from odice.errors import Diverged
 from odice.evaluation.evaluate import Evaluation, evaluation_seed
+from odice.evaluation.rollout import GivenUp
 from odice.files import checksum
 from odice.jsonable import jsonable
 from odice.policy.file import is_name
 from odice.policy.policy import Policy
 from odice.run.checkpoint import Checkpoints, Restored, digest
 from odice.run.directory import RunDirectory
-from odice.run.divergence import advice, all_finite, bad_metric
+from odice.run.divergence import advice, bad_metrics, bad_parameters
 from odice.run.evaluations import BackgroundEvaluator
 from odice.run.health import Watch, judge
+from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines, open_sink, rows
 from odice.run.plan import Plan
 from odice.run.prepare import Prepared
 from odice.run.progress import Display
 from odice.types import Algo
+
+LOOK_UP = 0.2
+"""Seconds between two looks at whether the run should stop, while it waits for an evaluation."""
+GIVE_UP = 2
+"""Evaluations in a row that may hang before no more are tried."""
+
+
+class EvaluationWarning(UserWarning):
+    """An evaluation was given up; the run went on without it."""
 
 
 class Pending(NamedTuple):
@@ -53,15 +65,20 @@ class SeedRun:
         algo: Algo,
         evaluations: BackgroundEvaluator | None,
         display: Display,
+        stop: Stop,
     ):
         self.directory, self.seed, self._algo = directory, seed, algo
         self.failure: Diverged | None = None
         self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
+        self._stop = stop
         self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
         self._run = _run_of(plan, prepared)
         self._sums: dict[str, float] = {}
         self._count = 0
         self._pending: Pending | None = None
+        self.due: int | None = None
+        """The step of an evaluation that could not start: the run was asked to stop while the one before went on."""
+        self._given_up = 0
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
         self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
@@ -99,6 +116,8 @@ class SeedRun:
         if found and pending is not None:
             arrays = found.arrays
             self._submit(pending, arrays["pending"] if "pending" in arrays else self._algo.policy(arrays["state"]))
+            if due := facts.get("due"):
+                self.evaluate(due, self._algo.policy(arrays["state"]))
 
     # --- while it runs -------------------------------------------------------------------------------------------------
 
@@ -107,8 +126,8 @@ class SeedRun:
         self._collect(wait=False)
         self._display.tick(step)
         numbers = {name: float(value) for name, value in metrics.items()}
-        if bad := bad_metric(numbers, self._plan.algorithm, self._prepared.value_limit):
-            raise self._diverged(step, *bad)
+        if bad := bad_metrics(numbers, self._plan.algorithm, self._prepared.value_limit):
+            raise self._diverged(step, bad)
         for name, number in numbers.items():
             self._sums[name] = self._sums.get(name, 0.0) + length * number
         self._count += length
@@ -125,19 +144,22 @@ class SeedRun:
 
     def evaluate(self, step: int, network: Any) -> None:
         """Start an evaluation in the background; the one before must be finished first."""
-        self._collect(wait=True)
-        self._submit(step, network)
+        if self._collect(wait=True):
+            self._submit(step, network)
+        else:
+            self.due = step
 
     def save(self, step: int, state: Any) -> None:
         """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
         self._collect(wait=False)
-        if not all_finite(state):
-            raise self._diverged(step, "a parameter", math.nan)
+        if bad := bad_parameters(state):
+            raise self._diverged(step, bad)
         self._metrics.sync()
         self._evaluated.sync()
         pending = self._pending
         arrays = {"state": state} | ({"pending": pending.network} if pending and pending.step != step else {})
-        facts = {"pending": pending.step if pending else None, "sums": self._sums, "count": self._count}
+        facts: dict[str, Any] = {"pending": pending.step if pending else self.due, "sums": self._sums}
+        facts |= {"count": self._count, "due": self.due if pending else None}
         facts |= {"run": self._run, "logs": {"metrics": self._metrics.text, "evaluations": self._evaluated.text}}
         began = time.perf_counter()
         self._checkpoints.save(step, arrays, {"step": step, **facts})
@@ -149,9 +171,12 @@ class SeedRun:
         self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
         self.policy(step, self._algo.policy(state)).save(self.directory.policy / "last")
 
+    def settle(self) -> bool:
+        """Wait for the last evaluation; False if the run was asked to stop meanwhile."""
+        return self.due is None and self._collect(wait=True)
+
     def finish(self, step: int, state: Any) -> dict[str, Any]:
-        """The last evaluation, the last policy, and the mark that the run is finished."""
-        self._collect(wait=True)
+        """The last policy, and the mark that the run is finished. First `settle`."""
         acts = self._algo.policy(state)
         written = rows(self.directory.path / "metrics.jsonl")
         health = jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
@@ -196,16 +221,25 @@ class SeedRun:
         )
 
     def _submit(self, step: int, network: Any) -> None:
-        if self._evaluations is not None:
+        if self._evaluations is not None and self._given_up < GIVE_UP:
             seed = evaluation_seed(self.seed, step)
             self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
-    def _collect(self, wait: bool) -> None:
-        """Write down the evaluation that is under way, if it is finished (or as soon as it is)."""
-        if self._pending is None or not (wait or self._pending.future.done()):
-            return
+    def _collect(self, wait: bool) -> bool:
+        """Write down the evaluation that is under way, if it is finished (or as soon as it is). True if none is left."""
+        if self._pending is None:
+            return True
         step, network, future = self._pending
-        found, self._pending = future.result(), None
+        while wait and not futures.wait([future], LOOK_UP).done and not self._stop.asked:
+            pass
+        if not future.done():
+            return False
+        self._pending = None
+        try:
+            found, self._given_up = future.result(), 0
+        except GivenUp as error:
+            self._give_up(step, error)
+            return True
         self._timing.write({"step": step, "evaluation_seconds": found.seconds})
         self._last = row = {"step": step, **found.to_dict()}
         if self._rank(found.mean, step):
@@ -215,6 +249,16 @@ class SeedRun:
         self._tell("eval", step, numbers)
         best = self._best[0] if self._best else found.mean
         self._display.scored(_short(found, found.mean), _short(found, best))
+        return True
+
+    def _give_up(self, step: int, error: GivenUp) -> None:
+        """An environment that hangs costs its evaluation, not the run."""
+        self._given_up += 1
+        after = "the run goes on" if self._given_up < GIVE_UP else "it is the second in a row, so no more are tried"
+        warnings.warn(
+            f"The evaluation at step {step:,} was given up; {after}. {error}", EvaluationWarning, stacklevel=3
+        )
+        self._timing.write({"step": step, "evaluation_given_up": str(error)})
 
     def _rank(self, mean: float, step: int) -> bool:
         """Keep the best; on a tie the earlier one."""
@@ -227,12 +271,12 @@ class SeedRun:
         for sink in self._sinks:
             sink.write(group, step, values)
 
-    def _diverged(self, step: int, name: str, value: float) -> Diverged:
-        good = self._checkpoints.steps
+    def _diverged(self, step: int, bad: Mapping[str, float]) -> Diverged:
+        good, (name, value) = self._checkpoints.steps, next(iter(bad.items()))
         kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
+        change = advice(self._plan.algorithm, self._plan.settings, bad, self._prepared.source)
         return Diverged(
-            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. Try again with "
-            f"--out NEW_FOLDER and {advice(self._plan.algorithm, self._plan.settings)}."
+            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. {change}"
         )
 
 

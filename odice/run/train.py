@@ -34,7 +34,7 @@ from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
 from odice.run.options import RunOptions
 from odice.run.plan import Plan, make_plan
-from odice.run.prepare import Prepared, check_expert, open_evaluator, prepare, sample
+from odice.run.prepare import Prepared, check_expert, decided_by_log, may_import, open_evaluator, prepare, sample
 from odice.run.progress import Display, live, seeds_line
 from odice.run.provenance import git_revision, versions
 from odice.run.run import Run
@@ -132,11 +132,19 @@ def _train(plans: list[Plan]) -> list[Run]:
         if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
+        plans = [decided_by_log(each, prepared) for each in plans]
+        plan = plans[0]
         algo = plan.algorithm.build(plan.settings, prepared.spec)
         alike = check_expert(algo, plan)
         evaluations = None
         if evaluator := open_evaluator(plan, prepared):
-            evaluations = BackgroundEvaluator(evaluator, plan.options.eval_episodes or 10)
+            evaluations = BackgroundEvaluator(
+                evaluator,
+                plan.options.eval_episodes or 10,
+                max_seconds=plan.options.eval_seconds,
+                allow_import=may_import(plan, prepared.env_id),
+                plugins=plan.options.plugin,
+            )
             stack.callback(evaluations.close)
         for each, directory in zip(plans, directories, strict=True):
             _claim(directory, each, prepared, display)
@@ -148,11 +156,10 @@ def _train(plans: list[Plan]) -> list[Run]:
         notes = [*prepared.notes, alike, evaluator.task.note if evaluator else None]
         for note in filter(None, notes):
             display.note(note)
-        seed_runs = []
+        stop, seed_runs = stack.enter_context(Stop()), []
         for each, directory in zip(plans, directories, strict=True):
-            seed_runs.append(SeedRun(directory, each.options.seed, each, prepared, algo, evaluations, display))
+            seed_runs.append(SeedRun(directory, each.options.seed, each, prepared, algo, evaluations, display, stop))
             stack.callback(seed_runs[-1].close)
-        stop = stack.enter_context(Stop())
         return Loop(plan, prepared, algo, seed_runs, display, stop).run()
 
 
@@ -175,6 +182,8 @@ class Loop:
     def run(self) -> list[Run]:
         plan, steps = self._plan, self._plan.options.steps or 0
         self.step, self.state = self._start()
+        if self._stop.asked:  # nothing has been done since the checkpoint
+            raise self._interrupted()
         try:
             while self.step < steps and self._alive():
                 self._advance(min(plan.chunk_steps, steps - self.step))
@@ -186,7 +195,7 @@ class Loop:
                 save = self._saved + plan.options.checkpoint_every <= self.step or at_end or asked
                 if evaluate or save:
                     self._boundary(evaluate, save)
-                if asked and not at_end:
+                if (asked or self._left_due()) and not at_end:
                     raise self._interrupted()
             return self._finish()
         except OSError as error:
@@ -229,10 +238,16 @@ class Loop:
             with _failing(one, alone=not self._together):
                 if evaluate:
                     one.evaluate(self.step, self._algo.policy(states[i]))
-                if save:
-                    one.save(self.step, states[i])
+        save = save or self._left_due()
+        for i, one in self._alive() if save else ():
+            with _failing(one, alone=not self._together):
+                one.save(self.step, states[i])
         if save:
             self._saved = self.step
+
+    def _left_due(self) -> bool:
+        """Whether the run was asked to stop while an evaluation should have started: then this step must be saved."""
+        return any(one.due is not None for _, one in self._alive())
 
     def _diagnose(self, state: Any) -> dict[str, float]:
         algorithm, network = self._plan.algorithm, None
@@ -277,6 +292,8 @@ class Loop:
         return self._saved, jax.device_put(state)
 
     def _finish(self) -> list[Run]:
+        if not all(one.settle() for _, one in self._alive()):
+            raise self._interrupted()
         states = self._host_states()
         runs = [Run(one.directory.path, one.finish(self.step, states[i])) for i, one in self._alive()]
         failures = [one.failure for one in self._seed_runs if one.failure]

@@ -309,3 +309,45 @@ def test_check_names_both_sides():
             OdiceError, match=r"4 numbers and 2 actions to choose from.*11 numbers and actions of 3 numbers"
         ):
             evaluator.check(11, 3, False)
+
+
+# --- environments that break their word ---------------------------------------------------------------------------
+
+
+class Leaves(Walk):
+    def step(self, action):
+        raise SystemExit(3)
+
+
+class Shrinks(Walk):
+    """Declares two numbers and gives one: before, numpy spread it over both in silence."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+
+class Grows(Walk):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3), {}
+
+
+class Old(Walk):
+    """Gym's interface of four values."""
+
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (Leaves, r"Leaves failed in step 1 of the episode with seed \d+: SystemExit: 3"),
+        (Shrinks, r"Shrinks gave an observation of shape \(1,\) in step 0 .* but declares \(2,\)"),
+        (Grows, r"Grows gave an observation of shape \(3,\) in step 0 .* but declares \(1,\)"),
+        (Old, r"Old failed in step 1 of .*ValueError: not enough values"),
+    ],
+)
+def test_an_environment_that_breaks_its_word_is_one_sentence(env, message):
+    with pytest.raises(OdiceError, match=message) as caught:
+        evaluate(one, env, episodes=2)
+    assert "\n" not in str(caught.value)

@@ -90,7 +90,9 @@ def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, whole):  # noqa
     for step in ("60", "120"):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / step)
         shutil.copytree(tmp_path / "other" / "checkpoints" / step, tmp_path / "run" / "checkpoints" / step)
-    with pytest.raises(OdiceError, match="none of its 2 checkpoints can be used .it belongs to another run, of seed 1"):
+    with pytest.raises(
+        OdiceError, match=r"none of its 2 checkpoints can be used \(it belongs to another run, of seed 1"
+    ):
         train(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "60")
     killed(tmp_path / "own", 7)

@@ -13,6 +13,7 @@ from odice.run.checkpoint import CheckpointWarning
 from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines
+from odice.run.seed_run import SeedRun
 from odice.run.train import Loop
 from tests.run.line import SMALL, line_log
 
@@ -104,6 +105,24 @@ def test_killed_while_an_evaluation_is_under_way(tmp_path, whole, monkeypatch):
         killed(tmp_path / "run", 7)
     assert (tmp_path / "run" / "evaluations.jsonl").read_text() == ""
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["60"]
+    assert content(train(tmp_path / "run")) == whole
+
+
+def test_asked_to_stop_while_the_next_evaluation_waits_for_the_one_before(tmp_path, whole):
+    """The checkpoint at 80 remembers both: the one of 40 that goes on, and the one of 80 that could not start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
+        patch.setattr(Stop, "asked", property(lambda self: bool(self.signal)))
+
+        def waits(self, wait, collect=SeedRun._collect):
+            if wait and self._pending:
+                self._stop.signal = 15
+            return collect(self, wait)
+
+        patch.setattr(SeedRun, "_collect", waits)
+        with pytest.raises(Interrupted, match="stopped at step 80"):
+            train(tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["60", "80"]
     assert content(train(tmp_path / "run")) == whole
 
 

@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
 
 def test_the_folder_holds_what_was_promised(finished):
     config = json.loads((finished.path / "config.json").read_text())
-    assert config["config"]["settings"]["lam"] == 0.6
+    assert config["config"]["settings"]["lam"] == 0.5
     assert config["config"]["env"] == "CartPole-v1"
     assert config["versions"].keys() >= {"jax", "numpy", "python"}
     assert config["data"]["fingerprint"] == odice.load(line_log(discrete=True)).fingerprint
@@ -114,7 +114,7 @@ def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SeedRun, "absorb", strict)
     with pytest.raises(
-        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.6\)"
+        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.5\)"
     ):
         odice.train(line_log(discrete=True), out=tmp_path / "a", **{**SHORT, "steps": 80})
     assert not (tmp_path / "a" / "result.json").exists()
@@ -176,6 +176,24 @@ def test_seeds_in_one_vmap_equal_single_runs(tmp_path):
     tensors = together.seeds[1].policy.tensors
     for name, tensor in alone.policy.tensors.items():
         np.testing.assert_allclose(tensors[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("policy_lr", r"lower policy_lr \(now 1e\+30\)"),
+        ("actions", "The data are the cause: their actions hold numbers that are not finite"),
+        ("rewards", "The data are the cause: their rewards hold"),
+        ("observations", "The data are the cause: their observations hold"),
+    ],
+)
+def test_a_divergence_names_its_true_cause(tmp_path, harm, said):
+    """Each of these advised to lower lam, or ended in a traceback (observations that are not finite)."""
+    log, options = line_log(), {"policy_lr": 1e30} if harm == "policy_lr" else {}
+    if harm in log:
+        log[harm][7] = np.inf if harm == "actions" else np.nan
+    with pytest.raises(Diverged, match=f"training diverged at step .*{said}"):
+        odice.train(log, out=tmp_path / "a", **SHORT, **options)
 
 
 def test_options_and_settings_do_not_share_names():
