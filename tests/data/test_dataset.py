@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -265,6 +267,8 @@ def test_metadata_survive_json():
         history=("cut",),
         evidence={"unfinished": {"count": 1}},
     )
+    meta = Meta("s", "e", (-1.0,), (1.0,), None, 0.5, 2.0, (("goal", 2),), ("cut",), {"unfinished": {"count": 1}})
+    meta = replace(meta, obs_columns=({"name": "goal", "width": 2},), action_names=("force",))
     assert Meta.from_dict(json.loads(json.dumps(meta.to_dict()))) == meta
     assert Meta().to_dict() == {"source": "memory"}
     assert Meta.from_dict({"source": "x", "from_the_future": 1}) == Meta("x")
