@@ -267,7 +267,6 @@ def test_metadata_survive_json():
         history=("cut",),
         evidence={"unfinished": {"count": 1}},
     )
-    meta = Meta("s", "e", (-1.0,), (1.0,), None, 0.5, 2.0, (("goal", 2),), ("cut",), {"unfinished": {"count": 1}})
     meta = replace(meta, obs_columns=({"name": "goal", "width": 2},), action_names=("force",))
     assert Meta.from_dict(json.loads(json.dumps(meta.to_dict()))) == meta
     assert Meta().to_dict() == {"source": "memory"}
