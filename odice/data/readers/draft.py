@@ -16,6 +16,7 @@ ROWS = 100_000
 """Rows that are looked at to describe a column."""
 ASK = {
     "reward": "the reward of the step",
+    "cost": "what the step costs, where costs are limited",
     "terminated": "true where the world ended: nothing that comes after has value",
     "truncated": "true where only the log ended",
     "episode": "which episode a row belongs to",
