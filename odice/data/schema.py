@@ -179,6 +179,8 @@ class TableFlags:
     """Columns of the observation after the step."""
     reward_column: str | None = None
     """Column of the reward."""
+    cost_column: str | None = None
+    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
     terminated_column: str | None = None
     """Column that is true where the world ended."""
     truncated_column: str | None = None

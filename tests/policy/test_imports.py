@@ -27,6 +27,8 @@ def test_numpy_is_all_that_a_policy_imports():
         "odice.encoding",
         "odice.jsonable",
     }
+    leaves = {"odice.errors", "odice.files", "odice.action_map", "odice.encoding", "odice.jsonable"}
+    assert rooms == {"odice.policy", *leaves}
 
 
 def test_the_package_names_what_people_need():
