@@ -5,7 +5,8 @@ An algorithm without a table here has the defaults of its config. `odice.make` k
 
 from odice.presets import OWN, Setting, Table
 
-_MEASURED = "odice's own choice, measured on six logs (docs/defaults.md)"
+_MEASURED = "odice's own choice, compared on one seed of up to six logs (docs/defaults.md)"
+_TAKEN = "odice's own choice, not compared with others (docs/defaults.md)"
 
 _VDICE = {
     "lam": Setting(0.5, "weights of mean 1, so that their effective sample is a divergence from the data"),
@@ -14,9 +15,9 @@ _VDICE = {
     "policy_sample": Setting(0.3, _MEASURED),
     "value_start": Setting(None, f"{_MEASURED}: values that start high"),
     "polyak": Setting(0.02, _MEASURED),
-    "value_lr": Setting(1e-3, _MEASURED),
-    "policy_lr": Setting(1e-3, _MEASURED),
-    "cosine_steps": Setting(None, f"{_MEASURED}: a steady last policy"),
+    "value_lr": Setting(1e-3, _TAKEN),
+    "policy_lr": Setting(1e-3, _TAKEN),
+    "cosine_steps": Setting(None, f"{_TAKEN}: meant for a steady last policy"),
     "average": Setting(10.0, f"{_MEASURED}: a steady last policy"),
 }
 
@@ -24,7 +25,7 @@ _PROTOCOL = OWN._replace(
     steps=20_000,
     eval_every=1_000,
     reward="return-spread",
-    source=f"{OWN.source}; {_MEASURED}",
+    source=f"{OWN.source}; {_TAKEN}",
 )
 
 TABLES = {
