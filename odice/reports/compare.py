@@ -261,19 +261,19 @@ def _once(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
             notes.append(f"left out: {run.path} is the same run as {kept[key].path} (same settings, data and seed).")
         else:
             kept[key] = run
-    return [run for run in runs if any(run is one for one in kept.values())], notes
+    counted = {id(run) for run in kept.values()}
+    return [run for run in runs if id(run) in counted], notes
 
 
 def _labels(runs: list[RunRecord]) -> dict[int, str]:
     """The method of each run: its algorithm, and the settings that differ on the same data."""
-    values: dict[tuple[str, str], dict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
+    together: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for run in runs:
-        names = {name for other in runs if other.algo == run.algo and other.data == run.data for name in other.settings}
-        for name in names:
-            values[run.algo, run.data][name].add(run.settings.get(name))
+        together[run.algo, run.data].append(run.settings)
     differing: dict[str, set[str]] = defaultdict(set)
-    for (algo, _), settings in values.items():
-        differing[algo] |= {name for name, found in settings.items() if len(found) > 1}
+    for (algo, _), settings in together.items():
+        names = {name for each in settings for name in each}
+        differing[algo] |= {name for name in names if len({each.get(name) for each in settings}) > 1}
     return {
         id(run): " ".join([run.algo, *(f"{n}={run.settings.get(n, '–')}" for n in sorted(differing[run.algo]))])
         for run in runs
