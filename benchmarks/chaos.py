@@ -7,7 +7,7 @@ the time during which a checkpoint is written) and started again each time, then
 
 - every kill was followed by a run that went on (resumable);
 - no kill lost more updates than lie between two checkpoints;
-- after each restart there were no temporary files;
+- after each restart there were no temporary files, and after the last no process that evaluates was left behind;
 - weights (SHA-256), metrics and evaluations equal the reference's, byte for byte.
 """
 
@@ -128,6 +128,16 @@ def leftovers(out: Path) -> set[tuple[str, int]]:
     return found
 
 
+def orphans() -> int:
+    """Processes that evaluate for nobody: their run is gone."""
+    count = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"odice.evaluation.process" in (entry / "cmdline").read_bytes():
+                count += "PPid:\t1\n" in (entry / "status").read_text()
+    return count
+
+
 def checkpoint(out: Path) -> int:
     folder = out / "checkpoints"
     return max((int(p.name) for p in folder.iterdir() if p.name.isdigit()), default=0) if folder.is_dir() else 0
@@ -171,6 +181,8 @@ def chaos(folder: Path, kills: int, seed: int = 0, interval: int = 1000) -> dict
         found["most_lost"] = max(found["most_lost"], reached - checkpoint(out))
     found["resumed"] += Victim(folder, out, steps, interval).finish() == 0
     found["leftovers"] += len(leftovers(out))
+    time.sleep(3.0)  # a process that evaluates looks once a second whether its run is still there
+    found["orphans"] = orphans()
     found["equal"] = {name: (out / name).read_bytes() == (folder / "reference" / name).read_bytes() for name in FILES}
     return {**found, "interval": interval, "steps": steps}
 
@@ -180,6 +192,7 @@ def passed(found: dict) -> bool:
         found["resumed"] == found["kills"]
         and found["most_lost"] <= found["interval"]
         and found["leftovers"] == 0
+        and found["orphans"] == 0
         and all(found["equal"].values())
     )
 
@@ -188,10 +201,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--interval", type=int, default=1000, help="updates between two checkpoints")
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odice-chaos-") as folder:
-        found = chaos(Path(folder), arguments.kills, arguments.seed)
+        found = chaos(Path(folder), arguments.kills, arguments.seed, arguments.interval)
     print(json.dumps(found, indent=1))
     print(
         f"{found['resumed']} of {found['kills']} kills resumed ({found['inside_a_save']} inside a save), {time.monotonic() - began:.0f} s"

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from odice.algos import Entry
-from odice.types import Transitions
 
 
 def bad_metrics(metrics: Mapping[str, float], algorithm: Entry, value_limit: float) -> dict[str, float]:
@@ -33,25 +32,11 @@ def bad_parameters(state: Any) -> dict[str, float]:
     }
 
 
-def advice(algorithm: Entry, settings: Any, bad: Mapping[str, float], source: Any) -> str:
-    """What should be changed: the data, if they hold what is not a number; the policy's step, if only the policy broke;
-    else what the algorithm says."""
-    if broken := _not_finite(source):
-        return (
-            f"The data are the cause: their {' and '.join(broken)} hold numbers that are not finite. Find them with "
-            "`odice data inspect` and correct them or leave them out."
-        )
+def advice(algorithm: Entry, settings: Any, bad: Mapping[str, float]) -> str:
+    """What should be changed: the policy's learning rate, if only the policy broke; else what the algorithm says."""
     fields = {field.name for field in dataclasses.fields(settings)}
     verb, name = algorithm.when_diverged or ("lower", "the learning rate")
     if all("policy" in each for each in bad) and "policy_lr" in fields:
         verb, name = "lower", "policy_lr"
     now = f" (now {getattr(settings, name)})" if name in fields else ""
     return f"Try again with --out NEW_FOLDER and {verb} {name}{now}."
-
-
-def _not_finite(source: Any) -> list[str]:
-    """Which parts of the data on the device hold NaN or infinity. Data on disk are not looked through again."""
-    if not isinstance(source, Transitions):
-        return []
-    parts = {"observations": source.obs, "actions": source.action, "rewards": source.reward}
-    return [name for name, array in parts.items() if not np.isfinite(np.asarray(array)).all()]

@@ -63,6 +63,7 @@ def prepare(plan: Plan) -> Prepared:
     best = _best_episodes(plan)
     if best < 1.0:
         dataset = dataset.by_return(1.0 - best)
+    _check_finite(dataset)
     dataset, held = hold_out(plan, dataset)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
@@ -94,6 +95,17 @@ def prepare(plan: Plan) -> Prepared:
     probe = make_probe(source, seen, rows, options.convention, plan.discount, fitted if options.stream else None)
     guard, raw = make_guard(dataset, held, options.convention), dataset.spec
     return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard, start)
+
+
+def _check_finite(dataset: Dataset) -> None:
+    """What nobody can allow: one number that is not finite makes every loss and every weight so."""
+    parts = {"observations": dataset.observations, "actions": dataset.actions, "rewards": dataset.rewards}
+    for name, array in parts.items():
+        if not all(np.isfinite(part).all() for _, part in walk(array)):
+            raise OdiceError(
+                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from those; "
+                "find them with `odice data inspect`, then correct them or leave their episodes out."
+            )
 
 
 Read = tuple[Dataset, dict[str, Any], list[str]]

@@ -274,7 +274,7 @@ class SeedRun:
     def _diverged(self, step: int, bad: Mapping[str, float]) -> Diverged:
         good, (name, value) = self._checkpoints.steps, next(iter(bad.items()))
         kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
-        change = advice(self._plan.algorithm, self._plan.settings, bad, self._prepared.source)
+        change = advice(self._plan.algorithm, self._plan.settings, bad)
         return Diverged(
             f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. {change}"
         )
