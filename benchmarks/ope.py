@@ -97,7 +97,9 @@ def policies(name: str, data, count: int, algos: list[str], steps: int, folder: 
     while len(found) < count:
         noise = NOISE[level] if level < len(NOISE) else 0.2 + 0.1 * level
         for base, policy in bases.items():
-            found[f"{base}-noise-{noise:.2g}"] = perturbed(policy, noise, 100 + level)
+            found[f"{base}-noise-{noise:.2g}"] = perturbed(
+                policy, noise * (5 if base == "controller" else 1), 100 + level
+            )
         level += 1
     return dict(list(found.items())[:count])
 
@@ -196,7 +198,9 @@ def ranks(x: np.ndarray) -> np.ndarray:
 
 
 def score(truth: np.ndarray, mean: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> list[str]:
-    spread = max(truth.max() - truth.min(), 1e-12)
+    spread = truth.max() - truth.min()
+    if spread < 1e-6:  # all policies are alike: nothing to rank
+        return ["-", "-", "-", "-"]
     rank = float(np.corrcoef(ranks(truth), ranks(mean))[0, 1]) if np.ptp(mean) > 0 else 0.0
     regret = (truth.max() - truth[int(mean.argmax())]) / spread
     cells = [f"{rank:.2f}", f"{regret:.2f}", f"{np.mean(np.abs(mean - truth)) / spread:.2f}"]

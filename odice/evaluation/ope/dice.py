@@ -42,7 +42,7 @@ from odice.core.sampling import INITIAL, sample_rows, seed_keys, step_keys
 from odice.evaluation.ope.log import Log, total_weight
 from odice.types import Spec
 
-TABLE = 1 << 17
+TABLE = 1 << 18
 """At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
 BLOCK = 1024
 
@@ -153,7 +153,9 @@ def device_data(
     tail = discount ** log.lengths[ended].astype(np.float64)
     rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
     after = rest / (1 - discount)
-    table = min(TABLE, BLOCK * max(4, -(-2 * log.steps // BLOCK)))
+    table = min(
+        TABLE, BLOCK * -(-16 * log.steps // BLOCK)
+    )  # shares are rounded to whole rows: many, so that it is little
     size = round(table * mass.sum() / (mass.sum() + after.sum()))
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
