@@ -38,6 +38,8 @@ class Transitions(NamedTuple):
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
     """Which rows are demonstrations, where imperfect data stand beside them."""
+    cost: Float[Array, " n"] | None = None
+    """What each step costs beside its reward, where the data say so."""
 
     @property
     def size(self) -> int:
@@ -53,6 +55,7 @@ class Transitions(NamedTuple):
             reward=self.reward[rows],
             next_obs=self.obs[following],
             terminated=self.terminated[rows],
+            cost=None if self.cost is None else self.cost[rows],
         )
 
 
@@ -68,6 +71,8 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
+    cost: Float[Array, " b"] | None = None
+    """What each step costs beside its reward; None where the data have no costs."""
 
     @property
     def mask(self) -> Float[Array, " b"]:

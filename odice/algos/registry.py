@@ -35,6 +35,8 @@ class Entry(NamedTuple):
     """The setting that holds a fraction: it learns from the episodes with the highest return. None learns from all."""
     schedule: str | None = None
     """The setting that holds the length of a schedule: where it is None, the run fills in its own length."""
+    value_start: str | None = None
+    """The setting that says where values start: where it is None, the run fills in a high return of the log."""
     diagnose: str | None = None
     """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
     discount: str | None = "discount"
@@ -83,7 +85,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
         if "discount" not in fields:
             declared.setdefault("discount", None)
         entry = Entry(name, config, factory, summary, **declared)
-        named = [entry.best_episodes, entry.schedule, entry.diagnose, entry.discount]
+        named = [entry.best_episodes, entry.schedule, entry.value_start, entry.diagnose, entry.discount]
         for setting in [*named, entry.when_diverged and entry.when_diverged[1]]:
             if setting is not None and setting not in fields:
                 raise unknown_name(f"setting that {name} declares", setting, fields)

@@ -118,6 +118,7 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
     table = Table(title=escape(title), title_justify="left")
     scored = found[0].score is not None
     heads = ["noise", "start\nnoise", *(["score"] if scored else []), "return", "worst", "worst\n- mean", "length"]
+    heads += ["cost"] if found[0].cost is not None else []
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for row in found:
@@ -130,6 +131,7 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
             f"{row.worst:.1f}",
             "-" if difference is None else f"{difference:.1f} %",
             f"{row.lengths.mean():.0f}",
+            *([f"{row.cost:.2f}"] if row.cost is not None else []),
         )
     console.print(table)
 

@@ -76,6 +76,17 @@ def from_formulas(name: str, f: Curve, conjugate: Curve, weight: Curve, y_max=ma
     return Divergence(name, f, safe_conjugate, safe_weight, y_max, y_cap)
 
 
+def tempered(divergence: Divergence, temperature: Float[Array, ""] | float) -> Divergence:
+    """`temperature` times f: a residual counts in units of the temperature, so rewards c times as large cancel with it."""
+    return divergence._replace(
+        f=lambda x: temperature * divergence.f(x),
+        conjugate=lambda y: temperature * divergence.conjugate(y / temperature),
+        weight=lambda y: divergence.weight(y / temperature),
+        y_max=math.inf,
+        y_cap=math.inf,
+    )
+
+
 def _xlogx(x):
     positive = x > 0
     return jnp.where(positive, x * jnp.log(jnp.where(positive, x, 1.0)), 0.0)

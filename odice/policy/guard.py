@@ -128,6 +128,9 @@ def fit_guard(
 ) -> Guard:
     """A guard from the states of some episodes, calibrated on the states of others."""
     rng = np.random.default_rng(seed)
+    known, unseen = (
+        states[np.isfinite(states).all(axis=1)] for states in (known, unseen)
+    )  # the doctor may be overruled
     pool = np.asarray(
         known if len(known) <= POOL else known[np.sort(rng.choice(len(known), POOL, replace=False))], np.float64
     )

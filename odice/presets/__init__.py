@@ -46,7 +46,11 @@ class Protocol(NamedTuple):
     source: str = ""
 
 
-OWN = Protocol(normalize_obs=True, source="odice's own choice: cloning failed on raw observations (docs/results.md)")
+OWN = Protocol(
+    normalize_obs=True,
+    convention="bootstrap",
+    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps whose next state is known count",
+)
 """What holds where no preset is chosen."""
 
 

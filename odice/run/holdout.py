@@ -169,9 +169,11 @@ def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
 def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
     """The error of chance, and the gain of the better way of cloning."""
     known, asked = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
+    action = np.asarray(reference.action)
+    if not (np.isfinite(known).all() and np.isfinite(asked).all() and np.isfinite(action).all()):
+        return 1.0, 0.0  # the doctor was overruled; training will name the cause
     center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
     known, asked = (known - center) / scale, np.clip((asked - center) / scale, -10, 10)
-    action = np.asarray(reference.action)
     targets = np.eye(spec.action_dim)[action] if spec.discrete else action.astype(np.float64)
 
     def chosen(scores: np.ndarray) -> np.ndarray:

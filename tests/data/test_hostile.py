@@ -120,7 +120,7 @@ def test_a_pipe_is_refused_at_once(tmp_path, name, reader):
 
 @pytest.mark.parametrize("what", ["records.npy", "lengths.npy", "store.json"])
 def test_a_pipe_in_a_store_is_refused_at_once(tmp_path, what):
-    from odice.data.store.store import write_store
+    from odice.data.store import write_store
 
     write_store(odice.load(write(tmp_path / "log.h5")), tmp_path / "store")
     (tmp_path / "store" / what).unlink()

@@ -193,7 +193,7 @@ def test_a_run_that_imitates_nothing_says_so(tmp_path, capsys):
     """Sparse rewards and the paper's lambda: every residual is negative, so no transition has weight."""
     quick = {**QUICK, "steps": 600, "eval_every": 100}
     small = {"value_hidden": (16,), "policy_hidden": (16,), "batch_size": 64, "value_lr": 3e-3}
-    run = odice.train(hospital.dataset(patients=100), out=tmp_path / "a", lam=0.6, **quick, **small)
+    run = odice.train(hospital.dataset(patients=100), out=tmp_path / "a", preset="paper", **quick, **small)
     health = run.result["health"]
     assert health["verdict"] == "do not deploy"
     told = capsys.readouterr().err.splitlines()

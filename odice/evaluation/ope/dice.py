@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,8 @@ from odice.evaluation.ope.log import Log, total_weight
 from odice.types import Spec
 
 TABLE = 1 << 17
-"""Rows that stand for the log, drawn evenly by their weights gamma^t."""
+"""At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
+BLOCK = 1024
 
 
 LEAST_MASS = 0.05
@@ -124,8 +125,9 @@ def dice(
     scale = max(float(np.abs(log.reward).mean()), 1e-8)
     data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed))
     keys = jax.random.split(seed_keys(seed)[0])
-    networks = [Critic(key, spec, config.hidden, heads=len(counts)) for key in keys]
-    params = _fit(data, Params(*networks, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
+    nu = Critic(keys[0], spec, config.hidden, heads=len(counts))
+    zeta = Critic(keys[1], spec, config.hidden, heads=len(counts), last=jax.nn.initializers.zeros)  # a ratio of 1
+    params = _fit(data, Params(nu, zeta, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
     found = _read(params, data, discount, c, form)
     dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
     return DICE(
@@ -136,7 +138,7 @@ def dice(
 def device_data(
     log: Log, discount: float, counts: np.ndarray, scale: float, rng: np.random.Generator
 ) -> tuple[Data, Spec]:
-    """The log and its absorbing states, as `TABLE` rows of equal weight. Of the absorbing states only the time is known."""
+    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
     clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
     absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
     absorbing[:, -2], absorbing[:, -1] = clock, 1.0
@@ -151,7 +153,8 @@ def device_data(
     tail = discount ** log.lengths[ended].astype(np.float64)
     rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
     after = rest / (1 - discount)
-    size = round(TABLE * mass.sum() / (mass.sum() + after.sum()))
+    table = min(TABLE, BLOCK * max(4, -(-2 * log.steps // BLOCK)))
+    size = round(table * mass.sum() / (mass.sum() + after.sum()))
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
     there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
@@ -161,19 +164,19 @@ def device_data(
     wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)
     time = np.clip(np.floor(wait), log.lengths[owner], log.horizon - 1).astype(int)
     both = lambda logged, added: np.concatenate([logged, added])
-    data = Data(
-        states=states,
-        policy_action=both(log.policy_action, nothing),
-        here=both(log.index[steps], offset + time).astype(np.int32),
-        there=both(there[steps], offset + time + 1).astype(np.int32),
-        action=both(log.action[steps], nothing[time]),
-        reward=both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
-        goes_on=(both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
-        episode=both(log.episode[steps], owner).astype(np.int32),
-        first=(log.first + np.arange(log.episodes)).astype(np.int32),
-        counts=(counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
-    )  # pyright: ignore[reportArgumentType]
-    return jax.device_put(data), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
+    arrays: dict[str, Any] = {
+        "states": states,
+        "policy_action": both(log.policy_action, nothing),
+        "here": both(log.index[steps], offset + time).astype(np.int32),
+        "there": both(there[steps], offset + time + 1).astype(np.int32),
+        "action": both(log.action[steps], nothing[time]),
+        "reward": both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
+        "goes_on": (both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
+        "episode": both(log.episode[steps], owner).astype(np.int32),
+        "first": (log.first + np.arange(log.episodes)).astype(np.int32),
+        "counts": (counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
+    }
+    return jax.device_put(Data(**arrays)), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
 
 
 def _evenly(mass: np.ndarray, size: int) -> np.ndarray:
@@ -224,7 +227,7 @@ def lagrangian(
 
 @partial(jax.jit, static_argnames=("discount", "c", "form", "config"))
 def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: Form, config: DICEConfig) -> Params:
-    optimizer = adam(optax.cosine_decay_schedule(form.rate, config.updates, 0.05))
+    optimizer = adam(optax.cosine_decay_schedule(form.rate, max(1, config.updates), 0.05))
 
     def one(carry, number):
         params, average, state = carry
@@ -254,7 +257,7 @@ def _read(params: Params, data: Data, discount: float, c: float, form: Form):
         parts = (zeta * data.reward[rows][None], zeta * flow, zeta, jnp.square(zeta), jnp.ones_like(zeta))
         return jnp.stack([mean(part) for part in parts])
 
-    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, 1024))
+    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, BLOCK))
     dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
     first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
     start = jnp.mean(data.counts * first, axis=-1)

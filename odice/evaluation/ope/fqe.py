@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,28 +109,28 @@ def device_data(log: Log, discounts: tuple[float, ...], counts: np.ndarray) -> D
         worst, best = min(worst, 0.0), max(best, 0.0)
     tiled = np.tile(counts.T, (1, len(discounts))).astype(np.float32)
     shift = np.array([values[whole].mean() for values in to_go])
-    arrays = Data(
-        states=log.states,
-        policy_action=log.policy_action,
-        rows=np.flatnonzero(log.known_next).astype(np.int32),
-        index=log.index.astype(np.int32),
-        action=log.action,
-        reward=log.reward,
-        goes_on=log.goes_on,
-        episode=log.episode.astype(np.int32),
-        left=(log.horizon - 1 - log.time).astype(np.int32),
-        to_go=spread(to_go),
-        counts=tiled,
-        started=tiled * log.complete[:, None].astype(np.float32),
-        discount=np.repeat(np.asarray(discounts, np.float32), heads),
-        shift=np.repeat(shift, heads).astype(np.float32),
-        scale=np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
+    arrays: dict[str, Any] = {
+        "states": log.states,
+        "policy_action": log.policy_action,
+        "rows": np.flatnonzero(log.known_next).astype(np.int32),
+        "index": log.index.astype(np.int32),
+        "action": log.action,
+        "reward": log.reward,
+        "goes_on": log.goes_on,
+        "episode": log.episode.astype(np.int32),
+        "left": (log.horizon - 1 - log.time).astype(np.int32),
+        "to_go": spread(to_go),
+        "counts": tiled,
+        "started": tiled * log.complete[:, None].astype(np.float32),
+        "discount": np.repeat(np.asarray(discounts, np.float32), heads),
+        "shift": np.repeat(shift, heads).astype(np.float32),
+        "scale": np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
             np.float32
         ),
-        low=spread([worst * m for m in most]),
-        high=spread([best * m for m in most]),
-    )  # pyright: ignore[reportArgumentType]
-    return jax.device_put(arrays)
+        "low": spread([worst * m for m in most]),
+        "high": spread([best * m for m in most]),
+    }
+    return jax.device_put(Data(**arrays))
 
 
 def _fit(data: Data, log: Log, config: FQEConfig, seed: int) -> tuple[Critic, Float[Array, ""]]:
