@@ -103,8 +103,8 @@ def runs(world: ModuleType, out: Path, seed: int) -> None:
                 odice.train(data, **given, seed=SEEDS * seed, seeds=SEEDS, parallel="vmap")
             except OdiceError as error:
                 print(error)
-            for seed in sorted(Path(folder).glob("seed-*")):
-                run = Run.open(seed)
+            for path in sorted(Path(folder).glob("seed-*")):
+                run = Run.open(path)
                 if not run.result:  # it stopped by itself, and said why
                     rows.append({"truth": None, "verdict": "diverged", "says": "stopped: diverged", "measures": {}})
                     continue

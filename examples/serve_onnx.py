@@ -28,7 +28,7 @@ def act(session: onnxruntime.InferenceSession, observation: np.ndarray) -> dict[
         raise ValueError(f"expected {width} finite numbers per observation, got an array of shape {observation.shape}")
     names = [output.name for output in session.get_outputs()]
     found = zip(names, session.run(names, {"observation": np.atleast_2d(observation)}), strict=True)
-    return {name: (array if observation.ndim == 2 else array[0]).tolist() for name, array in found}
+    return {name: np.asarray(array)[slice(None) if observation.ndim == 2 else 0].tolist() for name, array in found}
 
 
 def main() -> None:
