@@ -183,6 +183,7 @@ def critic_gradient(cfg: AlgaeDICEConfig, how: Rule, state: State, batch: Batch,
         )
 
     def here(critic: Critic):
+        assert batch.initial_obs is not None
         first = policy_value(critic, drawn.first, batch.initial_obs, 0.0)
         return critic(batch.obs, batch.action), first
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from odice.algos.health import UNION
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
@@ -64,5 +65,9 @@ class DemoDICEConfig(UnionConfig):
 )
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
     """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
-    official = {"penalize_reward": True, "last_bias": False, "bootstrap_terminals": cfg.bootstrap_terminals}
+    official: dict[str, Any] = {
+        "penalize_reward": True,
+        "last_bias": False,
+        "bootstrap_terminals": cfg.bootstrap_terminals,
+    }
     return union_algorithm(cfg, Frame("action", cfg.smooth, 1.0 + cfg.alpha, "kl-dv", **official), spec)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
@@ -55,5 +56,9 @@ class LobsDICEConfig(UnionConfig):
 )
 def lobs_dice(cfg: LobsDICEConfig, spec: Spec) -> Algo:
     """LobsDICE: imitation of the expert's steps from state to state, with the actions of imperfect data."""
-    official = {"penalize_reward": True, "last_bias": False, "bootstrap_terminals": cfg.bootstrap_terminals}
+    official: dict[str, Any] = {
+        "penalize_reward": True,
+        "last_bias": False,
+        "bootstrap_terminals": cfg.bootstrap_terminals,
+    }
     return union_algorithm(cfg, Frame("next", cfg.smooth, 1.0 + cfg.alpha, "kl-dv", **official), spec)

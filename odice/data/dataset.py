@@ -261,7 +261,7 @@ def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
     if len({(s.obs_dim, s.discrete, None if s.discrete else s.action_dim) for s in specs}) > 1:
         shapes = "; ".join(f"{p.meta.source}: {tuple(s)}" for p, s in zip(parts, specs, strict=True))
         raise OdiceError(f"Cannot concatenate data sets with different (obs, action, discrete): {shapes}.")
-    arrays = {
+    arrays: dict[str, Any] = {
         item.name: np.concatenate([getattr(part, item.name) for part in parts])
         for item in fields(Dataset)
         if item.name not in ("meta", "costs")

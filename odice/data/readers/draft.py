@@ -17,7 +17,6 @@ ROWS = 100_000
 ASK = {
     "reward": "the reward of the step",
     "cost": "what the step costs beside its reward, for algorithms that keep a limit",
-    "cost": "what the step costs, where costs are limited",
     "terminated": "true where the world ended: nothing that comes after has value",
     "truncated": "true where only the log ended",
     "episode": "which episode a row belongs to",
