@@ -172,13 +172,11 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
     def value_gradient(state: State, batch: Batch, f: Divergence):
         """The rule's gradient of V, and the residual R_f that the policy's weight is made of."""
-        if rule.use_target:
-            v_target, v_next_target = values(state.target, batch.obs), values(state.target, batch.next_obs)
+        target = (values(state.target, batch.obs), values(state.target, batch.next_obs)) if rule.use_target else None
         residuals = {}
 
         def losses(v, v_next):
-            target = (v_target, v_next_target) if rule.use_target else (v, v_next)
-            frozen = vdice.freeze(rule, v, v_next, *target)
+            frozen = vdice.freeze(rule, v, v_next, *(target or (v, v_next)))
             residuals["forward"] = vdice.residual(v, frozen.v_next_bar, batch.reward, batch.mask, cfg.discount)
             return vdice.losses(
                 frozen,

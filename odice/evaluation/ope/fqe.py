@@ -52,7 +52,7 @@ class Data(NamedTuple):
     states: Float[Array, "states obs"]
     policy_action: Array
     rows: Int[Array, " n"]
-    index: Int[Array, " steps"]
+    index: Int[Array, " steps"]  # pyright: ignore[reportIncompatibleMethodOverride]
     action: Array
     reward: Float[Array, " steps"]
     goes_on: Float[Array, " steps"]

@@ -34,7 +34,7 @@ class Log(NamedTuple):
     """(steps + episodes, obs + 1): observations in standard units, and the time, from -1 at the start to 1 at the horizon."""
     policy_action: np.ndarray
     """What the policy does in each of `states`; continuous actions in [-1, 1]."""
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     action: np.ndarray
     """What was done, in the same units."""
     reward: np.ndarray
