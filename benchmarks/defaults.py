@@ -1,4 +1,5 @@
-"""Does O-DICE's default work on a log that nobody tuned for? Every cell (log, who, seed) is a run directory: run again, it continues.
+"""Does O-DICE's default work on a log that nobody tuned for? Every cell (log, who, seed) is a run directory: run again,
+it continues.
 
     python benchmarks/defaults.py make                         # the logs, into /tmp/defaults/data
     python benchmarks/defaults.py run --logs hospital --who bc iql default --seeds 0 1
@@ -25,7 +26,8 @@ FAST = {"value_lr": 1e-3, "policy_lr": 1e-3}
 
 
 class Hospital(gymnasium.Env):
-    """A patient with three signs; each of five treatments moves them by its own matrix. Home (+1), death (-1), or 20 steps (0)."""
+    """A patient with three signs; each of five treatments moves them by its own matrix. Home (+1), death (-1), or 20
+    steps (0)."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
     action_space = gymnasium.spaces.Discrete(5)
@@ -94,7 +96,8 @@ def _save(name: str, rows: dict[str, np.ndarray]) -> None:
     ends = np.flatnonzero(rows["terminals"] | rows["timeouts"])
     returns = np.add.reduceat(rows["rewards"], np.r_[0, ends[:-1] + 1])
     print(
-        f"{path}: {len(rows['rewards'])} steps, {len(ends)} episodes, return {returns.mean():.3f} (max {returns.max():.0f})"
+        f"{path}: {len(rows['rewards'])} steps, {len(ends)} episodes, return {returns.mean():.3f} (max "
+        f"{returns.max():.0f})"
     )
 
 

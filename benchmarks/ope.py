@@ -4,16 +4,23 @@
     python benchmarks/ope.py table --out ope
     python benchmarks/ope.py run --out ope --d3rlpy /path/of/venv/bin/python      # beside d3rlpy's FQE
 
-Each log has policies of several algorithms, trained for a few updates, and the same policies with noise on their weights, so that they
-spread from good to bad. One file per (log, policy): stop it and start it again, what is there is not made again.
+Each log has policies of several algorithms, trained for a few updates, and the same policies with noise on their
+weights, so that they spread from good to bad. One file per (log, policy): stop it and start it again, what is there is
+not made again.
 
-| number      | what it is                                                                                              |
+| number      | what it is
+|
 |-------------|---------------------------------------------------------------------------------------------------------|
-| rank        | Spearman's correlation between estimate and truth, over the policies of a log                            |
-| regret@1    | (best truth - truth of the policy with the best estimate) / (best - worst truth)                         |
-| error       | mean absolute error of the estimate / (best - worst truth)                                               |
-| coverage    | share of 95 % intervals that hold the truth (the truth has an error of its own: `--episodes`)            |
-| verdicts    | how often the verdict was right, wrong in sign, or "cannot tell"                                         |
+| rank        | Spearman's correlation between estimate and truth, over the policies of a log
+|
+| regret@1    | (best truth - truth of the policy with the best estimate) / (best - worst truth)
+|
+| error       | mean absolute error of the estimate / (best - worst truth)
+|
+| coverage    | share of 95 % intervals that hold the truth (the truth has an error of its own: `--episodes`)
+|
+| verdicts    | how often the verdict was right, wrong in sign, or "cannot tell"
+|
 """
 
 from __future__ import annotations
@@ -165,7 +172,8 @@ print(json.dumps(float(np.mean(fqe.predict_value(first, clone.predict(first)))))
 
 
 def d3rlpy_fqe(policy: Policy, data, args) -> float:
-    """d3rlpy's FQE in its own environment. It evaluates d3rlpy algorithms only, so a clone of the policy's actions stands for it."""
+    """d3rlpy's FQE in its own environment. It evaluates d3rlpy algorithms only, so a clone of the policy's actions
+    stands for it."""
     log = make_log(policy, data)
     states, file = np.asarray(data.observations), args.out / "d3rlpy.npz"
     np.savez(

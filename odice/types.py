@@ -23,7 +23,8 @@ class Spec(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to `obs[next_index[i]]`.
+    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to
+    `obs[next_index[i]]`.
 
     Where every row goes to the observation that follows, as in a log of episodes, `next_index` is None.
     """
@@ -95,7 +96,8 @@ class Acts(Protocol):
 class Algo(NamedTuple):
     """An algorithm: three pure functions that close over a frozen config and the data's `Spec`.
 
-    The state is any pytree of arrays. The run, the policy file and the evaluation know nothing of it but `policy(state)`.
+    The state is any pytree of arrays. The run, the policy file and the evaluation know nothing of it but
+    `policy(state)`.
     """
 
     init: Callable[[PRNGKeyArray], Any]

@@ -21,7 +21,8 @@ LEVELS = [
     {"collection", "studies", "reports"},
     {"cli"},
 ]
-"""A room imports from lower levels, and within its own level without cycles. The modules beside the rooms are the leaves."""
+"""A room imports from lower levels, and within its own level without cycles. The modules beside the rooms are the
+leaves."""
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 
 

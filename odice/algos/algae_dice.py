@@ -1,16 +1,18 @@
-"""AlgaeDICE: a policy gradient from any experience (Nachum et al., 2019): Q-form DICE with rewards, under three gradient rules.
+"""AlgaeDICE: a policy gradient from any experience (Nachum et al., 2019): Q-form DICE with rewards, under three
+gradient rules.
 
-The dual of "earn much and stay near the data's visitation" over both Q and the policy, with h the conjugate of the divergence:
+The dual of "earn much and stay near the data's visitation" over both Q and the policy, with h the conjugate of the
+divergence:
 
     J = alpha (1 - gamma) E_p0[Q(s0, a0)] + E_D[h(R)],     R = r + gamma m V(s') - Q(s, a),    h(x) = |x|^p / p
     V(s') = Q(s', a') - T log pi(a'|s'),      a0 ~ pi(s0),  a' ~ pi(s'),   m = 1 - terminated
 
     Q    minimises  J
-    pi   maximises  alpha (1 - gamma) E[Q(s0, a0)] + E_D[w R],   w = max(0, R)^(p - 1) held fixed;   minus o times an orthogonal penalty
+    pi   maximises  alpha (1 - gamma) E[Q(s0, a0)] + E_D[w R],   w = max(0, R)^(p - 1) fixed;  minus o times a penalty
     T    such that the entropy of pi is H:  minimises  T (-log pi(a'|s') - H)
 
-alpha = 0 and h = x^2 / 2 is soft actor-critic. As in the V-form (`core.vdice`) the gradient of E[h(R)] has a forward part, through Q(s, a), and a
-backward part, through V(s'), and `gradient` says what becomes of the second:
+alpha = 0 and h = x^2 / 2 is soft actor-critic. As in the V-form (`core.vdice`) the gradient of E[h(R)] has a forward
+part, through Q(s, a), and a backward part, through V(s'), and `gradient` says what becomes of the second:
 
 | gradient     | V(s') in R                                     | backward part                                    |
 |--------------|------------------------------------------------|--------------------------------------------------|
@@ -18,14 +20,15 @@ backward part, through V(s'), and `gradient` says what becomes of the second:
 | `semi`       | Vbar(s')                                       | none                                             |
 | `orthogonal` | Vbar(s'), and V(s') against Qbar(s, a)         | projected off the forward one, with strength eta |
 
-Vbar is the smaller of the target's two heads. The official code is `true` with share = 0.05, almost a semi-gradient. The orthogonal one is
-new here.
+Vbar is the smaller of the target's two heads. The official code is `true` with share = 0.05, almost a semi-gradient.
+The orthogonal one is new here.
 
-One update, in this order: both critics; then, at every `policy_delay`-th update, the policy and T with the *new* critics, and the target.
+One update, in this order: both critics; then, at every `policy_delay`-th update, the policy and T with the *new*
+critics, and the target.
 
-Differs from the official code (google-research, algae_dice): offline, from a log, where it collects its own data; losses are means over the
-heads, there sums (with Adam no difference but in its epsilon, 1e-8 here and 1e-7 there); discount 1 has no form of its own; discrete actions,
-with exact expectations, are ours.
+Differs from the official code (google-research, algae_dice): offline, from a log, where it collects its own data;
+losses are means over the heads, there sums (with Adam no difference but in its epsilon, 1e-8 here and 1e-7 there);
+discount 1 has no form of its own; discrete actions, with exact expectations, are ours.
 """
 
 from __future__ import annotations
@@ -214,7 +217,8 @@ def policy_loss(cfg: AlgaeDICEConfig, policy, state: State, batch: Batch, key):
 
 @register("algae-dice", AlgaeDICEConfig, when_diverged=("lower", "critic_lr"))
 def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
-    """AlgaeDICE: Q-form DICE with rewards, an actor-critic whose dual may keep, drop or project the backward gradient."""
+    """AlgaeDICE: Q-form DICE with rewards, an actor-critic whose dual may keep, drop or project the backward
+    gradient."""
     critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
     usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     target_entropy = usual if cfg.target_entropy is None else cfg.target_entropy

@@ -1,4 +1,5 @@
-"""CoptiDICE: the best policy whose cost stays below a limit (Lee et al., ICLR 2022), by stationary-distribution corrections.
+"""CoptiDICE: the best policy whose cost stays below a limit (Lee et al., ICLR 2022), by stationary-distribution
+corrections.
 
 Beside the reward r every step has a cost c. The policy shall earn much and cost at most `cost_limit` on average:
 
@@ -9,24 +10,28 @@ With e = r - lam c + gamma m V(s') - V(s), m = 1 - terminated, and w = max(0, (f
     V     minimises  (1 - gamma) E_p0[V(s0)] + alpha E_D[f*(e / alpha)]                               (true gradient)
     lam   minimises  -lam (C - limit),     lam >= 0: the price of a unit of cost rises while C is above the limit
 
-C is what the policy costs. E_D[w c], the plain estimate, is too low where the data are few, so an upper bound takes its place: the largest
-cost over all reweightings q of the batch that stay within a KL divergence of eps,
+C is what the policy costs. E_D[w c], the plain estimate, is too low where the data are few, so an upper bound takes its
+place: the largest cost over all reweightings q of the batch that stay within a KL divergence of eps,
 
     l     = (1 - gamma) chi(s0) + w (c + gamma m chi(s') - chi(s)),       q = softmax(l / tau) times the batch's size
     chi   minimises  E[q l],      tau minimises  -tau (KL(q) - eps),      C = E[q w c]
 
-chi is a value function of the cost. eps = 0 takes the plain estimate. w carries no gradient in these three. The policy clones by weight:
+chi is a value function of the cost. eps = 0 takes the plain estimate. w carries no gradient in these three. The policy
+clones by weight:
 
     pi    minimises  -E_D[w log pi(a|s)]
 
-V and chi also pay k E[max(0, ||grad|| - 5)^2] between first states and those of the batch. s0 are first states of episodes, drawn apart; row
-i of the batch goes with first state i. One update: all gradients at the values of before, then Adam on everything.
+V and chi also pay k E[max(0, ||grad|| - 5)^2] between first states and those of the batch. s0 are first states of
+episodes, drawn apart; row i of the batch goes with first state i. One update: all gradients at the values of before,
+then Adam on everything.
 
-The limit is on E_d[c], the discounted average of the cost per step: a budget of B per episode of T steps is about B / T.
+The limit is on E_d[c], the discounted average of the cost per step: a budget of B per episode of T steps is about B /
+T.
 
 Differs from the official code (google-deepmind/constrained_optidice):
-- one cost, there several; networks of our usual shapes (there 512-512-256 with LayerNorm, and for the policy four residual blocks of 1024
-  with a mixture of five Gaussians per dimension, acted with its noise); here a Gaussian, or a softmax for discrete actions;
+- one cost, there several; networks of our usual shapes (there 512-512-256 with LayerNorm, and for the policy four
+  residual blocks of 1024 with a mixture of five Gaussians per dimension, acted with its noise); here a Gaussian, or a
+  softmax for discrete actions;
 - it trains on logs with costs computed from the observation; here they are a column of the data.
 """
 
@@ -64,7 +69,8 @@ class CoptiDICEConfig:
     cost_limit: float = 0.1
     """What the policy may cost per step, in the units of the cost column (official example: 0.1)."""
     bound_radius: float = 0.01
-    """eps: how far, in KL, the batch may be reweighed to find the largest cost; 0 takes the plain estimate (official: 0.01)."""
+    """eps: how far, in KL, the batch may be reweighed to find the largest cost; 0 takes the plain estimate (official:
+    0.01)."""
     alpha: float = 0.01
     """alpha: strength of the divergence from the data (official: 0.01, for rewards between 0 and 1)."""
     divergence: Literal["soft-chi2", "half-pearson", "kl"] = "soft-chi2"
@@ -195,7 +201,8 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         if batch.cost is None:
             raise OdiceError(
-                "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in memory, "
+                "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in "
+                "memory, "
                 "not with --stream)."
             )
         loss = lambda learned: total_loss(cfg, learned, batch, key)

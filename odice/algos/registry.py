@@ -1,7 +1,7 @@
 """The registry: what every algorithm is called, how it is built, and what it wants of the run around it.
 
-A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is the
-same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
+A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is
+the same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Entry(NamedTuple):
         if spec.discrete and not self.discrete:
             able = ", ".join(name for name, other in algorithms().items() if other.discrete)
             raise OdiceError(
-                f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one of: {able}."
+                f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one "
+                f"of: {able}."
             )
         return self.factory(config, spec)
 
@@ -103,7 +104,8 @@ def _load_own() -> None:
 
 
 def algorithms() -> dict[str, Entry]:
-    """Every registered algorithm by name: those of this package, of installed plugins, and what was registered since."""
+    """Every registered algorithm by name: those of this package, of installed plugins, and what was registered
+    since."""
     _load_own()
     load_entry_points()
     return dict(sorted(_REGISTRY.items()))

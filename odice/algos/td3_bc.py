@@ -6,15 +6,15 @@
 
 The factor k makes alpha independent of the scale of the rewards; alpha = 0 is behaviour cloning.
 
-The loss of Q_i above is its semi-gradient. `gradient` may also be `orthogonal`: the backward gradient of (r + gamma m Q_i(s', a') - min_j
-Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forward one and added with strength eta (`core.bellman`), or `true`: all of it, without a
-target. Neither is in the paper.
+The loss of Q_i above is its semi-gradient. `gradient` may also be `orthogonal`: the backward gradient of (r + gamma m
+Q_i(s', a') - min_j Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forward one and added with strength eta
+(`core.bellman`), or `true`: all of it, without a target. Neither is in the paper.
 
-One update, in this order: both critics; then, at every `policy_delay`-th update, the policy with the *new* critics, and after it all
-targets (policy's and critics') by Polyak. Between two policy steps the targets stand still.
+One update, in this order: both critics; then, at every `policy_delay`-th update, the policy with the *new* critics, and
+after it all targets (policy's and critics') by Polyak. Between two policy steps the targets stand still.
 
-Differs from the official code (sfujim/TD3_BC): in nothing but that k's denominator has a floor of 1e-8, where theirs divides by
-zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalised.
+Differs from the official code (sfujim/TD3_BC): in nothing but that k's denominator has a floor of 1e-8, where theirs
+divides by zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalised.
 """
 
 from __future__ import annotations

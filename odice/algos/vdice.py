@@ -5,8 +5,8 @@ V-DICE learns a value function from a fixed log, and reads from it how much to i
     V   minimises  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
     pi  maximises  E_D[w(R) log pi(a|s)]
 
-With `value_sample` and `policy_sample` the divergence's temperature and the policy's choice are adapted (`core.adaptive`): what
-holds in a run without a preset (docs/defaults.md).
+With `value_sample` and `policy_sample` the divergence's temperature and the policy's choice are adapted
+(`core.adaptive`): what holds in a run without a preset (docs/defaults.md).
 
 The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
 
@@ -20,10 +20,11 @@ One update, in this order: values and targets; residuals; the gradient of V unde
 the policy's weight from the residual R_f *of before the V step*; Adam on the policy.
 
 Differs from the paper (ODICE, ICLR 2024), each by a named setting:
-- the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and it is
-  clamped at 100, as the released code does (`weight_clamp`);
+- the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and
+  it is clamped at 100, as the released code does (`weight_clamp`);
 - the projection acts once per batch on the mean gradients, as Algorithm 1, not per sample as section 2.3;
-- twin values, LayerNorm, a 1024-wide policy and weight decay belong to the `reference` preset; the paper's text has none.
+- twin values, LayerNorm, a 1024-wide policy and weight decay belong to the `reference` preset; the paper's text has
+  none.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class VDICEConfig:
     """What the three members share. Defaults follow the paper's text."""
 
     lam: float = 0.6
-    """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V diverge."""
+    """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V
+    diverge."""
     divergence: DivergenceLike = "pearson"
-    """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a `Divergence`."""
+    """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a
+    `Divergence`."""
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     polyak: float = 0.005
@@ -86,18 +89,20 @@ class VDICEConfig:
     batch_size: int = 256
     """Transitions per update."""
     value_sample: float | None = None
-    """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1 values are
-    those of the data's own policy, near 0 those of its best actions. Only the excess of a weight over 1 is then sent backward.
-    None keeps the divergence, and the rewards' scale counts."""
+    """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
+    values are those of the data's own policy, near 0 those of its best actions. Only the excess of a weight over 1 is
+    then sent backward. None keeps the divergence, and the rewards' scale counts."""
     policy_sample: float | None = None
-    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the place
-    of `policy_weight`. None keeps `policy_weight`."""
+    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the
+    place of `policy_weight`. None keeps `policy_weight`."""
     value_start: float | None = 0.0
     """What V is before the first update, beside the networks' own output; None is a high return of the log."""
     cosine_steps: int | None = 0
-    """The learning rates fall to 0 along a cosine over this many updates; None is the length of the run, 0 keeps them."""
+    """The learning rates fall to 0 along a cosine over this many updates; None is the length of the run, 0 keeps
+    them."""
     average: float = 0.0
-    """The policy is the average of its weights over about the last 1/average of the updates so far; 0 is the latest weights."""
+    """The policy is the average of its weights over about the last 1/average of the updates so far; 0 is the latest
+    weights."""
     diagnose: bool = False
     """Log the two gradients' norms, cosine, projection and Theorem 2's bound on eta."""
 

@@ -1,4 +1,5 @@
-"""`odice evaluate`: what a policy earns in its environment, with and without noise; or, with `--data`, by a log alone."""
+"""`odice evaluate`: what a policy earns in its environment, with and without noise; or, with `--data`, by a log
+alone."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked. With
-    --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the log."""
+    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked.
+    With --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the
+    log."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """A run directory, or a policy's own folder."""

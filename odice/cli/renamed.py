@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 
 _RUN = {"--normalise-obs": "--normalize-obs", "--imperfect": "--suboptimal", "--normalise": "--normalize"}
-# A bare --reward is the reward map in training, and --episode the episodes to imitate; so columns say that they are columns.
+# A bare --reward is the reward map in training, and --episode the episodes to imitate; so columns say that they are
+# columns.
 _COLUMNS = {f"--{name}": f"--{name}-columns" for name in ("observation", "action", "next-observation")}
 _COLUMNS |= {
     f"--{name}": f"--{name}-column"

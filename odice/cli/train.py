@@ -1,7 +1,7 @@
 """`odice train`: learn a policy from a data set.
 
-The algorithm is looked for in the arguments first, because its settings are flags too. What a preset or a config file says
-becomes the flags' defaults, so `odice train --preset paper --data D --help` shows what would be used.
+The algorithm is looked for in the arguments first, because its settings are flags too. What a preset or a config file
+says becomes the flags' defaults, so `odice train --preset paper --data D --help` shows what would be used.
 """
 
 from __future__ import annotations

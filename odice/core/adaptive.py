@@ -1,9 +1,9 @@
 """Numbers that an update adapts instead of asking for them: the divergence's temperature, and the policy's choice.
 
 Both are steered by the effective sample size (ESS) of weights, the share of the data that is really used. For Pearson's
-chi-square and weights of mean 1 it is the divergence itself: ESS = 1 / (1 + E[(w - 1)^2]). So holding it is staying within a
-distance of the data, with the temperature as the multiplier of that constraint; and it has no unit, so it means the same on
-every log.
+chi-square and weights of mean 1 it is the divergence itself: ESS = 1 / (1 + E[(w - 1)^2]). So holding it is staying
+within a distance of the data, with the temperature as the multiplier of that constraint; and it has no unit, so it
+means the same on every log.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def _gap(weight: Float[Array, " b"], wanted: float) -> Float[Array, ""]:
 
 
 def running_mean(mean, latest, step, window: float):
-    """The mean over the last 1/`window` of all updates so far: it needs no length of the run, and forgets the beginning."""
+    """The mean over the last 1/`window` of all updates so far: it needs no length of the run, and forgets the
+    beginning."""
     share = jnp.minimum(1.0, window / (step + 1.0))
     return jax.tree.map(lambda m, x: m + share * (x - m), mean, latest)

@@ -7,8 +7,8 @@ split into the two residuals a gradient rule acts on. The frozen side of each is
     R_f = r + gamma m v_next_bar - v           (gradient through V(s))
     R_b = r + gamma m v_next - v_bar           (gradient through V(s'))
 
-For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are the
-online values of the same head, and R_f = R_b = R.
+For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are
+the online values of the same head, and R_f = R_b = R.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def losses(
     full strength: its eta belongs to the rule.
 
     With `excess` the backward loss is that of f*(R_b) - R_b, whose slope is w - 1. The linear term balances the forward
-    loss of a weight of 1, but nothing balances the backward one: where most weights are near 1 it pushes every value down,
-    without end. The data's own visitation needs no push, so only what the weights add to it is sent back.
+    loss of a weight of 1, but nothing balances the backward one: where most weights are near 1 it pushes every value
+    down, without end. The data's own visitation needs no push, so only what the weights add to it is sent back.
     """
     mean = lambda residuals: lam * jnp.mean(divergence.conjugate(residuals))
     back = lambda residuals: mean(residuals) - lam * jnp.mean(residuals) if excess else mean(residuals)

@@ -37,7 +37,8 @@ class Preprocess:
     IQL, IVR and f-DVL count them (variant A). `thousand`: a running sum that is cut at a terminal or after 1000 rows,
     without the tail, as the PyTorch codes of O-DICE and CORL do (variant B)."""
     return_spread: float | None = None
-    """Multiply rewards so that discounted returns, counted from every step on, have this standard deviation: no unit is left."""
+    """Multiply rewards so that discounted returns, counted from every step on, have this standard deviation: no unit is
+    left."""
     discount: float = 0.99
     """The discount of those returns."""
     standardize_reward: bool = False

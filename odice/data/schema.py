@@ -77,10 +77,11 @@ class Schema:
     ref_max: float | None = None
     """Return that counts as score 100."""
     categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the values."""
+    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the
+    values."""
     missing: Missing | None = None
-    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the
-    column's median, or split the episode there, which also takes out rows without an action or a reward."""
+    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute
+    the column's median, or split the episode there, which also takes out rows without an action or a reward."""
     missing_indicator: bool | None = None
     """Whether each column that lacks values gets another beside it that says where."""
     max_gap: float | None = None
@@ -196,10 +197,11 @@ class TableFlags:
     max_gap: float | None = None
     """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
     categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the values."""
+    """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the
+    values."""
     missing: Missing | None = None
-    """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median, or
-    split the episode there."""
+    """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median,
+    or split the episode there."""
     missing_indicator: bool | None = None
     """Whether each column that lacks values gets another beside it that says where."""
     discrete: bool | None = None

@@ -65,7 +65,8 @@ def why_left_out(dataset: Dataset, convention: Convention) -> str | None:
         return f"{steps}: the log ends there, and what came next was not recorded"
     cut = int(dataset.truncated.sum())
     last = "" if dataset.truncated[-1] else ", and the last step of the data, as in D4RL's code"
-    return f"{steps}: {cut:,} at time limits{last} (--convention qlearning; bootstrap keeps those whose next state is known)"
+    kept = "--convention qlearning; bootstrap keeps those whose next state is known"
+    return f"{steps}: {cut:,} at time limits{last} ({kept})"
 
 
 def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Transitions:

@@ -107,9 +107,9 @@ class Policy:
     def guarded(self, obs: Any, fall_back: Any = None) -> Guarded:
         """The action, how unlike the training data the observation is, and what to do: `act`, `warn` or `fall back`.
 
-        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy. Where
-        it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is yours; but
-        an observation that is not finite is then an error.
+        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy.
+        Where it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is
+        yours; but an observation that is not finite is then an error.
         """
         if self.guard is None:
             raise OdiceError(

@@ -1,4 +1,5 @@
-"""What holds where no preset is chosen: odice's own settings, the same for every log (docs/defaults.md has the measurements).
+"""What holds where no preset is chosen: odice's own settings, the same for every log (docs/defaults.md has the
+measurements).
 
 An algorithm without a table here has the defaults of its config. `odice.make` knows no log, and has those too.
 """

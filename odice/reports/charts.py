@@ -1,6 +1,7 @@
 """Lines with bands as inline SVG, which a few lines of script let a finger or a pointer read.
 
-Colors are the page's (`STYLE`), so that a chart is right in light, in dark and on paper. Without the script it is a picture.
+Colors are the page's (`STYLE`), so that a chart is right in light, in dark and on paper. Without the script it is a
+picture.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 290, 54, 10, 10, 42
 
 STYLE = (
     f":root {{ {''.join(f'--c{i}:{color};' for i, color in enumerate(LIGHT))} }}\n"
-    f"@media (prefers-color-scheme: dark) {{ :root {{ {''.join(f'--c{i}:{color};' for i, color in enumerate(DARK))} }} }}\n"
+    f"@media (prefers-color-scheme: dark) "
+    f"{{ :root {{ {''.join(f'--c{i}:{color};' for i, color in enumerate(DARK))} }} }}\n"
     # Paper is white whatever the screen is.
     "@media print { :root { --ink:#1d2530; --soft:#5c6878; --line:#dfe4ea; --paper:#ffffff; --tint:#ffffff;"
     f" {''.join(f'--c{i}:{color};' for i, color in enumerate(LIGHT))} }} }}\n"
@@ -55,7 +57,8 @@ for (const figure of document.querySelectorAll('figure.chart')) {
     for (const one of series) {
       const point = one.points.find(each => each[0] === at[0]);
       if (!point) continue;
-      const line = document.createElement('div'), dot = document.createElement('i'), words = document.createElement('span');
+      const line = document.createElement('div'), dot = document.createElement('i');
+      const words = document.createElement('span');
       line.className = 'c' + one.color; words.textContent = one.name + ': ' + point[2];
       line.append(dot, words); lines.push(line);
     }

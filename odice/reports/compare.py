@@ -1,7 +1,7 @@
 """Runs side by side: seeds of one method on one data set, then methods over data sets.
 
-A method is an algorithm with its settings. Settings are named only where they differ between runs of that algorithm on the
-same data. The number of a run is the paper's: the mean of its last ten evaluations. Only finished runs count.
+A method is an algorithm with its settings. Settings are named only where they differ between runs of that algorithm on
+the same data. The number of a run is the paper's: the mean of its last ten evaluations. Only finished runs count.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def _under(words: str) -> str:
 def sortable(made: Table) -> str:
     """A table whose heads sort it."""
     head = "".join(
-        f'<th scope="col" aria-sort="none"{_words(i < made.words)}><button type="button">{html.text(name)}</button></th>'
+        f'<th scope="col" aria-sort="none"{_words(i < made.words)}><button '
+        f'type="button">{html.text(name)}</button></th>'
         for i, name in enumerate(made.head)
     )
     rows = []

@@ -1,8 +1,8 @@
 """Statistics of few runs on several tasks, after Agarwal et al., "Deep Reinforcement Learning at the Edge of the
 Statistical Precipice" (2021), with the definitions of their library, rliable.
 
-`tasks` is a list of arrays: the scores of the runs (seeds) on each task. The bootstrap is stratified: it draws runs within
-each task and never moves one between tasks. Tasks need not have the same number of runs; every run counts once.
+`tasks` is a list of arrays: the scores of the runs (seeds) on each task. The bootstrap is stratified: it draws runs
+within each task and never moves one between tasks. Tasks need not have the same number of runs; every run counts once.
 """
 
 from __future__ import annotations

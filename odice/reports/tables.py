@@ -36,7 +36,7 @@ class Table(NamedTuple):
     """How many columns at the left are words."""
 
 
-# --- what stands in them -----------------------------------------------------------------------------------------------
+# --- what stands in them ----------------------------------------------------------------------------------------------
 
 
 def tables(found: Comparison, across: int = ACROSS) -> list[Table]:
@@ -239,7 +239,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-# --- how they are written ----------------------------------------------------------------------------------------------
+# --- how they are written ---------------------------------------------------------------------------------------------
 
 
 def for_terminal(table: Table) -> RichTable:

@@ -1,8 +1,8 @@
 """Many runs: every combination of data, algorithm, settings and seed is a cell, and a cell is a run directory.
 
-A folder of cells needs no bookkeeping beside the runs themselves: a cell is finished when its `result.json` is there and
-its `config.json` is what was asked for. So the driver and its workers may be killed anywhere; the same command looks
-which cells are finished, and continues the others from their checkpoints.
+A folder of cells needs no bookkeeping beside the runs themselves: a cell is finished when its `result.json` is there
+and its `config.json` is what was asked for. So the driver and its workers may be killed anywhere; the same command
+looks which cells are finished, and continues the others from their checkpoints.
 
     OUT/sweep.json                    which cells there are, and with what configuration
     OUT/DATA/ALGO[-settings]/seed-N   the run directory of a cell
@@ -78,7 +78,7 @@ class Cell(NamedTuple):
         return json.loads(json.dumps(jsonable(known, words=True)))
 
 
-# --- which cells -------------------------------------------------------------------------------------------------------
+# --- which cells ------------------------------------------------------------------------------------------------------
 
 
 def make_cells(
@@ -92,8 +92,8 @@ def make_cells(
 ) -> list[Cell]:
     """Every combination, with everything decided and checked.
 
-    `data` are names or paths, or NAME=PATH to choose the folder's name. `axes` are values of run options and of settings
-    of the algorithms; a setting varies those algorithms that have it. `shared` are run options of every cell.
+    `data` are names or paths, or NAME=PATH to choose the folder's name. `axes` are values of run options and of
+    settings of the algorithms; a setting varies those algorithms that have it. `shared` are run options of every cell.
     """
     axes = dict(axes or {})
     load_plugins(shared.get("plugin") or ())
@@ -111,7 +111,8 @@ def make_cells(
                 other = found.setdefault(name, cell)
                 if (other.plan.options.data, other.identity) != (source, cell.identity):
                     raise OdiceError(
-                        f"{other.plan.options.data} and {source} would share the folder {Path(out) / folder}; call one of "
+                        f"{other.plan.options.data} and {source} would share the folder {Path(out) / folder}; call one "
+                        "of "
                         f"them otherwise: --data NAME={source}."
                     )
     return list(found.values())
@@ -156,11 +157,12 @@ def _short(value: Any) -> str:
     return str(value).replace("/", "_")
 
 
-# --- what is there -----------------------------------------------------------------------------------------------------
+# --- what is there ----------------------------------------------------------------------------------------------------
 
 
 def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
-    """Write the matrix to `sweep.json`, or check it against the one there. A matrix may grow; gives a word about that."""
+    """Write the matrix to `sweep.json`, or check it against the one there. A matrix may grow; gives a word about
+    that."""
     file = folder.path / "sweep.json"
     if (folder.path / "config.json").exists():
         raise OdiceError(f"{folder.path} is a run itself; choose another folder with --out.")
@@ -174,7 +176,8 @@ def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
         known = {**there[name], "steps": max(there[name]["steps"], asked[name]["steps"])}  # a run may become longer
         if changes := differences(known, asked[name]):
             raise OdiceError(
-                f"{file} records {name} with another configuration ({'; '.join(changes[:6])}); use the same settings to "
+                f"{file} records {name} with another configuration ({'; '.join(changes[:6])}); use the same settings "
+                "to "
                 "continue, or choose another folder with --out."
             )
     new, rest = asked.keys() - there.keys(), there.keys() - asked.keys()
@@ -186,7 +189,8 @@ def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
 
 
 def result(cell: Cell) -> dict[str, Any] | None:
-    """What a cell ended with, if it is finished and what was asked for. Whatever is odd about it, its worker will say."""
+    """What a cell ended with, if it is finished and what was asked for. Whatever is odd about it, its worker will
+    say."""
     if not (cell.path / "result.json").exists():
         return None
     try:
@@ -228,7 +232,7 @@ def step(cell: Cell) -> int:
         return 0
 
 
-# --- the driver --------------------------------------------------------------------------------------------------------
+# --- the driver -------------------------------------------------------------------------------------------------------
 
 
 class Outcome(NamedTuple):
@@ -331,7 +335,8 @@ class Driver:
             attempt.process.wait()
         done = sum(result(cell) is not None for cell in self._cells)
         return Interrupted(
-            f"stopped; {done} of {len(self._cells)} cells are finished, the others have their checkpoints. Run the same "
+            f"stopped; {done} of {len(self._cells)} cells are finished, the others have their checkpoints. Run the "
+            "same "
             "command again to continue.",
             number,
         )

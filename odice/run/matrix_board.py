@@ -48,7 +48,7 @@ class Board(Watcher):
         elif not self._quiet:
             print(text, flush=True)
 
-    # --- what the driver says ------------------------------------------------------------------------------------------
+    # --- what the driver says -----------------------------------------------------------------------------------------
 
     def begin(self, cells: Sequence[Cell], workers: int, outcomes: Mapping[str, Outcome]) -> None:
         self._cells, self._workers, self._outcomes = cells, workers, outcomes
@@ -81,7 +81,7 @@ class Board(Watcher):
             self._printed = now
             print(self._line(running, now), flush=True)
 
-    # --- how it looks --------------------------------------------------------------------------------------------------
+    # --- how it looks -------------------------------------------------------------------------------------------------
 
     def _line(self, running: Collection[Attempt], now: float) -> str:
         ended = [outcome.ending for outcome in self._outcomes.values()]
@@ -123,7 +123,8 @@ class Speed:
         self._known[attempt.cell.group] = _counted(self._known, attempt, now)
 
     def left(self, cells: Sequence[Cell], running: Collection[Attempt], workers: int, now: float) -> float | None:
-        """Seconds until these cells are finished; None as long as nothing is known. Unknown groups count as the mean one."""
+        """Seconds until these cells are finished; None as long as nothing is known. Unknown groups count as the mean
+        one."""
         known = dict(self._known)
         for attempt in running:
             known[attempt.cell.group] = _counted(known, attempt, now)

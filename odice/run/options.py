@@ -1,7 +1,7 @@
 """What a run is told about everything but the algorithm: data, length, evaluation, files.
 
-Every field is a flag of `odice train`, an argument of `odice.train` and an entry of a config file. So are the fields of the
-algorithm's config, which stand beside them (`run.plan`).
+Every field is a flag of `odice train`, an argument of `odice.train` and an entry of a config file. So are the fields of
+the algorithm's config, which stand beside them (`run.plan`).
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class RunFlags:
     reward_shift: float | None = None
     """Add this to the rewards, last."""
     normalize_obs: bool | None = None
-    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says otherwise."""
+    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says
+    otherwise."""
     clip_actions: float | None = None
     """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
     convention: Convention = "bootstrap"
-    """Which steps count: `bootstrap` keeps every step whose next state is known or does not matter, `qlearning` drops time-limit
-    steps as D4RL does; the presets for offline RL use that."""
+    """Which steps count: `bootstrap` keeps every step whose next state is known or does not matter, `qlearning` drops
+    time-limit steps as D4RL does; the presets for offline RL use that."""
     holdout: float | None = None
-    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or more."""
+    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or
+    more."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
@@ -76,8 +78,8 @@ class RunFlags:
     absorbing: bool | None = None
     """Imitation: put an absorbing state after every terminal one, marked in an extra column, as ValueDICE does."""
     final_obs: FinalObs | None = None
-    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step without
-    one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
+    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step
+    without one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept (`odice data inspect` explains them); `all` accepts everything."""
     data_dir: str | None = None
@@ -87,7 +89,8 @@ class RunFlags:
     schema: str | None = None
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False
-    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a store beside it."""
+    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a
+    store beside it."""
     log: tuple[str, ...] = ()
     """Also log to `tensorboard` or `wandb`; each needs its extra."""
     diagnostics: bool = False
@@ -119,7 +122,8 @@ class RunFlags:
             self._check_imitation()
         elif self.episode or self.suboptimal or self.absorbing or self.final_obs == "next-reset":
             raise OdiceError(
-                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add --imitation."
+                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add "
+                "--imitation."
             )
 
     def _check_imitation(self) -> None:

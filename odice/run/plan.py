@@ -86,7 +86,8 @@ class Plan(NamedTuple):
 
 
 def make_plan(data: Any, **given: Any) -> Plan:
-    """Decide every setting. `given` are fields of `RunOptions` and of the algorithm's config; None counts as not given."""
+    """Decide every setting. `given` are fields of `RunOptions` and of the algorithm's config; None counts as not
+    given."""
     return complete_plan(draft_plan(data, **given))
 
 
@@ -124,7 +125,8 @@ def draft_plan(data: Any, **given: Any) -> Plan:
 
 
 def complete_plan(plan: Plan) -> Plan:
-    """The plan, with what the run decides for the algorithm: how long a schedule lasts, and whether it diagnoses itself."""
+    """The plan, with what the run decides for the algorithm: how long a schedule lasts, and whether it diagnoses
+    itself."""
     options, settings, algorithm = plan.options, plan.settings, plan.algorithm
     decided: dict[str, Any] = {}
     if options.diagnostics and algorithm.diagnose:
@@ -170,7 +172,8 @@ def rename(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:
-    """A value as its field's type, or an error that names the field. Whole numbers may stand for floats, lists for tuples."""
+    """A value as its field's type, or an error that names the field. Whole numbers may stand for floats, lists for
+    tuples."""
     if hint is Any:
         return value
     if isinstance(value, Path):

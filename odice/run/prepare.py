@@ -103,7 +103,8 @@ def _check_finite(dataset: Dataset) -> None:
     for name, array in parts.items():
         if not all(np.isfinite(part).all() for _, part in walk(array)):
             raise OdiceError(
-                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from those; "
+                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
+                "those; "
                 "find them with `odice data inspect`, then correct them or leave their episodes out."
             )
 
@@ -113,7 +114,8 @@ Read = tuple[Dataset, dict[str, Any], list[str]]
 
 
 def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
-    """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter here."""
+    """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter
+    here."""
     options = plan.options
     data = options.data if data is None else data
     readers: dict[str, Any] = options.table(options.schema)
@@ -185,11 +187,13 @@ def _expert_rows(seen: Dataset, episodes: int, convention: Convention) -> Any:
 
 
 def check_expert(algo: Algo, plan: Plan) -> str | None:
-    """Refuse an algorithm that needs suboptimal data and has none; say so if there are some and it cannot tell them apart."""
+    """Refuse an algorithm that needs suboptimal data and has none; say so if there are some and it cannot tell them
+    apart."""
     name, given = plan.options.algo, plan.options.suboptimal is not None
     if algo.expert and not given:
         raise OdiceError(
-            f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data DEMONSTRATIONS "
+            f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data "
+            "DEMONSTRATIONS "
             "--suboptimal SOURCE`."
         )
     return f"{name} learns from demonstrations and suboptimal data alike" if given and not algo.expert else None

@@ -95,7 +95,8 @@ class Display:
 
 
 def live(line: Callable[[], str]) -> Live:
-    """A line at the bottom of the terminal that is asked for anew four times a second; what is printed stands above it."""
+    """A line at the bottom of the terminal that is asked for anew four times a second; what is printed stands above
+    it."""
     from rich.live import Live
     from rich.text import Text
 

@@ -75,7 +75,8 @@ class Run:
         return f"finished {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / 'last'}"
 
     def over_seeds(self) -> str:
-        """Mean and range over the seeds that are finished: of the last evaluation and, where there are scores, of those."""
+        """Mean and range over the seeds that are finished: of the last evaluation and, where there are scores, of
+        those."""
         done = [run.result["last"] for run in self.seeds if run.result]
         head = f"{len(done)} of {len(self.seeds)} seeds finished"
         for key, name in (("score", "score"), ("mean", "return")):

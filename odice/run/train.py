@@ -46,10 +46,11 @@ from odice.types import Algo
 def train(data: Any, **options: Any) -> Run:
     """Train an algorithm on a data set; the same as `odice train`.
 
-    `data` is anything `odice.load` takes; `env` may also be an environment's class, or a function that makes one. `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env,
-    steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run; with `seeds`, one whose
-    `seeds` are the single runs. A run that was interrupted in the same folder is continued; one that is finished is given
-    back.
+    `data` is anything `odice.load` takes; `env` may also be an environment's class, or a function that makes one.
+    `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env, steps, seed, out ...) and the
+    settings of the algorithm (lam, eta ...). Gives the finished run; with `seeds`, one whose
+    `seeds` are the single runs. A run that was interrupted in the same folder is continued; one that is finished is
+    given back.
     """
     env = options.get("env")
     if env is not None and not isinstance(env, str):
@@ -119,7 +120,7 @@ def _folder(plan: Plan) -> Path:
     return Path("runs") / name / options.algo / f"seed-{options.seed}"
 
 
-# --- the run -----------------------------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 def _train(plans: list[Plan]) -> list[Run]:
@@ -200,7 +201,8 @@ class Loop:
             return self._finish()
         except OSError as error:
             raise OdiceError(
-                f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its checkpoints are "
+                f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its "
+                "checkpoints are "
                 "intact. When the cause is removed, run the same command again to continue."
             ) from error
         finally:
@@ -208,7 +210,7 @@ class Loop:
                 if isinstance(chunk, StreamedChunk):
                     chunk.close()
 
-    # --- chunks --------------------------------------------------------------------------------------------------------
+    # --- chunks -------------------------------------------------------------------------------------------------------
 
     def _advance(self, length: int) -> None:
         if length not in self._chunks:
@@ -268,7 +270,7 @@ class Loop:
     def _alive(self) -> list[tuple[int, SeedRun]]:
         return [(i, one) for i, one in enumerate(self._seed_runs) if one.failure is None]
 
-    # --- start and end -------------------------------------------------------------------------------------------------
+    # --- start and end ------------------------------------------------------------------------------------------------
 
     def _start(self) -> tuple[int, Any]:
         """The state to go on from: every one's newest checkpoint that all of them have, or the beginning."""
@@ -324,7 +326,7 @@ def _failing(one: SeedRun, alone: bool) -> Iterator[None]:
         one.failure = error
 
 
-# --- what is recorded --------------------------------------------------------------------------------------------------
+# --- what is recorded -------------------------------------------------------------------------------------------------
 
 
 def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Display) -> None:

@@ -105,7 +105,8 @@ SMALL |= {"value_lr": 3e-3, "policy_lr": 3e-3, "init": "torch"}
 
 @pytest.mark.slow
 def test_a_limit_moves_the_policy():
-    """The best first action is 1/2 (`two_steps`); every first action above 0 costs its size. A low limit pulls it down."""
+    """The best first action is 1/2 (`two_steps`); every first action above 0 costs its size. A low limit pulls it
+    down."""
     data = two_steps()
     cost = jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))
     found = {}

@@ -64,7 +64,8 @@ def flatten(tree):
 def numpy_update(name, state, batch, eta, start=0.0):
     """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b.
 
-    With a temperature T in the state V's residuals count in units of it, with a choice the policy's above its threshold.
+    With a temperature T in the state V's residuals count in units of it, with a choice the policy's above its
+    threshold.
     """
     temperature = 1.0 if state.log_temperature is None else float(np.exp(state.log_temperature))
     s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])

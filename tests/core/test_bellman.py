@@ -9,7 +9,8 @@ from odice.core import vdice
 from odice.core.bellman import squared_losses
 from odice.core.gradients import rule, rule_gradient
 
-# Baird: 7 states with 8 features; from each of them the evaluated action leads to the last one, without reward. So V = 0.
+# Baird: 7 states with 8 features; from each of them the evaluated action leads to the last one, without reward. So V =
+# 0.
 BAIRD = np.zeros((7, 8), np.float32)
 BAIRD[np.arange(6), np.arange(6)] = 2
 BAIRD[:6, 7] = 1

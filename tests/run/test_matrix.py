@@ -30,7 +30,7 @@ def finish(cell, last=None, **changes):
         folder.write("result.json", {"step": 100, "last": last or {}, "best": None})
 
 
-# --- which cells -------------------------------------------------------------------------------------------------------
+# --- which cells ------------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_varies_the_algorithms_that_have_it(tmp_path):
@@ -79,7 +79,7 @@ def test_a_wrong_matrix_is_one_sentence(tmp_path, given, message):
     assert not list(tmp_path.iterdir())
 
 
-# --- what is there -----------------------------------------------------------------------------------------------------
+# --- what is there ----------------------------------------------------------------------------------------------------
 
 
 def test_another_matrix_is_refused_a_larger_one_extends(tmp_path):
@@ -123,11 +123,12 @@ def test_a_cell_is_busy_while_its_run_is_locked(tmp_path):
     assert not busy(cell)
 
 
-# --- the driver --------------------------------------------------------------------------------------------------------
+# --- the driver -------------------------------------------------------------------------------------------------------
 
 
 class Scripts(Watcher):
-    """Stands in for workers: a cell's n-th attempt is the n-th of its scripts; `ok` writes what a finished run leaves."""
+    """Stands in for workers: a cell's n-th attempt is the n-th of its scripts; `ok` writes what a finished run
+    leaves."""
 
     def __init__(self, monkeypatch, scripts=None):
         self.scripts = scripts or {}
@@ -256,7 +257,7 @@ def test_a_worker_is_alone_on_its_core_and_told_of_its_parent(tmp_path, monkeypa
     assert "intra_op_parallelism_threads=1" in cell.log.read_text()
 
 
-# --- what a person sees ------------------------------------------------------------------------------------------------
+# --- what a person sees -----------------------------------------------------------------------------------------------
 
 
 def at(cell, *steps):

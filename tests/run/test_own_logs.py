@@ -131,7 +131,7 @@ def test_what_is_left_out_is_said(tmp_path, capsys):
     assert "are left out: the log ends there" in said
 
 
-# --- what a person sees --------------------------------------------------------------------------------------------------
+# --- what a person sees -----------------------------------------------------------------------------------------------
 
 
 class Still(gymnasium.Env):

@@ -1,4 +1,5 @@
-"""A first schema for a table that nobody has described yet: roles by their usual names, and what is left over in words."""
+"""A first schema for a table that nobody has described yet: roles by their usual names, and what is left over in
+words."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def _about_values(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
     pins = [f"{name}={'|'.join(sorted(map(str, table[name].drop_nulls().unique())))}" for name in words]
     gaps = any(table[name].null_count() for name in names)
     return [
-        f"{'' if pins else '# '}categories = {_list(pins)}  # columns of words; also those whose numbers are categories",
+        f"{'' if pins else '# '}categories = {_list(pins)}  # columns of words; also those whose numbers are "
+        "categories",
         f'{"" if gaps else "# "}missing = "forward-fill"  # or impute, split, refuse',
         "# missing_indicator = true  # a column beside each that lacks values says where",
         "# max_gap = 1.0  # split episodes where the step column moves by more (seconds for times)",

@@ -366,7 +366,8 @@ def _build(
 
 
 def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
-    """(rows,) whether the observation after the step was recorded. A part of it will do where `missing` fills the rest."""
+    """(rows,) whether the observation after the step was recorded. A part of it will do where `missing` fills the
+    rest."""
     empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
     partly = empty.any(axis=0) & ~empty.all(axis=0)
     if schema.missing in (None, "refuse") and partly.any():

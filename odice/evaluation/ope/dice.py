@@ -1,27 +1,35 @@
-"""The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight rewards with it.
+"""The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight
+rewards with it.
 
-    d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t         what the policy would visit
+    d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t      what the policy would visit
     J = E_{d^pi}[r] / c = E_D[zeta r] / (c E_D[zeta]),    E_D[zeta] = 1 if zeta is right
 
-All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s, a) d^pi(s, a, t),
+All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s,
+a) d^pi(s, a, t),
 
     min_{nu, lam} max_zeta   c E[nu(s0, pi(s0))] + E_D[zeta (k r + gamma m nu(s', pi(s')) - nu(s, a))]
                              + n (lam (1 - E_D[zeta]) + q lam^2 / 2) + P(nu) - E_D[f(zeta)]
 
-| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |                                                    |
+| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |
+|
 |-----------|---|-----|---|----------------------|------------|---------|----------------------------------------------------|
-| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate it is) |
-| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)          |
-| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE                                       |
-| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member              |
+| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate
+it is) |
+| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)
+|
+| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE
+|
+| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member
+|
 
-The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam / c; and the
-Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far apart means not converged.
+The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam /
+c; and the Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far
+apart means not converged.
 
-An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's. Steps of
-the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the behavior did has
-zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one the
-flow has to be learned over the whole horizon, so no undiscounted estimate is made.
+An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's.
+Steps of the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the
+behavior did has zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one
+the flow has to be learned over the whole horizon, so no undiscounted estimate is made.
 """
 
 from __future__ import annotations

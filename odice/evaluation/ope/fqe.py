@@ -1,16 +1,17 @@
 """Fitted Q evaluation: the Q function of the policy, learned from the log's transitions.
 
-    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),     m = 0 at a terminal and at the horizon
+    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),   m = 0 at terminal and horizon
     estimate          E[Q(s0, pi(s0), 0)] over the episodes' first states
 
 Qbar is a slow copy of Q. A step at which the log was merely cut goes on (m = 1). Four things beside the textbook:
 
-- Q is fitted first to the returns that followed in the log, which is the Q function of the behavior. What few updates leave
-  of the start is then the behavior's value, and the estimate errs towards "no better than the behavior".
+- Q is fitted first to the returns that followed in the log, which is the Q function of the behavior. What few updates
+  leave of the start is then the behavior's value, and the estimate errs towards "no better than the behavior".
 - Targets are clipped to what the log's rewards allow in the steps that are left, so extrapolation cannot run away.
 - Every head learns on its own resample of the episodes: the heads are bootstrap replicates (`bootstrap`).
-- Discounted and undiscounted returns are learned side by side, by one half of the heads each. Without a discount, values
-  travel one step per copy of the target: with few updates and long episodes that estimate leans on its start, the behavior.
+- Discounted and undiscounted returns are learned side by side, by one half of the heads each. Without a discount,
+  values travel one step per copy of the target: with few updates and long episodes that estimate leans on its start,
+  the behavior.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A small finite MDP, a log of it, and the exact return within a horizon: numpy only, nothing shared with the estimators."""
+"""A small finite MDP, a log of it, and the exact return within a horizon: numpy only, nothing shared with the
+estimators."""
 
 from __future__ import annotations
 

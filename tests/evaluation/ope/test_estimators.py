@@ -188,7 +188,8 @@ def test_dice(world, log, name):
 
 
 def test_dice_starts_at_the_behavior(world, log):
-    """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing more."""
+    """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing
+    more."""
     found = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
     own = behavior_return(log, world.discount, everyone(log)).value[0]
     assert found.dual == pytest.approx(own, rel=0.02, abs=0.02)
