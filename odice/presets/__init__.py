@@ -50,7 +50,7 @@ class Protocol(NamedTuple):
 OWN = Protocol(
     normalize_obs=True,
     convention="bootstrap",
-    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps with a known next state count",
+    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps with a next state count",
 )
 """What holds where no preset is chosen."""
 

@@ -1,6 +1,6 @@
 """Fitted Q evaluation: the Q function of the policy, learned from the log's transitions.
 
-    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),   m = 0 at terminal and horizon
+    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),   m = 0 at terminal, horizon
     estimate          E[Q(s0, pi(s0), 0)] over the episodes' first states
 
 Qbar is a slow copy of Q. A step at which the log was merely cut goes on (m = 1). Four things beside the textbook:
