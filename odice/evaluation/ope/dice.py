@@ -161,14 +161,13 @@ def device_data(
     tail = discount ** log.lengths[ended].astype(np.float64)
     rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
     after = rest / (1 - discount)
-    table = min(
-        TABLE, BLOCK * -(-16 * log.steps // BLOCK)
-    )  # shares are rounded to whole rows: many, so that it is little
+    # Shares are rounded to whole rows; with many rows that is little.
+    table = min(TABLE, BLOCK * -(-16 * log.steps // BLOCK))
     size = round(table * mass.sum() / (mass.sum() + after.sum()))
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
     there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
-    owner = ended[_evenly(after, TABLE - size)] if size < TABLE else np.zeros(0, int)
+    owner = ended[_evenly(after, table - size)] if size < table else np.zeros(0, int)
     u = rng.random(len(owner))
     first_tail = discount ** log.lengths[owner].astype(np.float64)
     wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)

@@ -198,7 +198,7 @@ def test_dice_starts_at_the_behavior(world, log):
 
 
 def test_the_lagrangian_of_every_form_is_its_papers(world, log):
-    """GenDICE and GradientDICE maximize over f = -nu and u = -lam what is minimized here; DualDICE has -nu for nu."""
+    """GenDICE and GradientDICE maximize over f = -nu and u = lam what is minimized here; DualDICE has -nu for nu."""
     import jax
     import jax.numpy as jnp
 
@@ -218,7 +218,7 @@ def test_the_lagrangian_of_every_form_is_its_papers(world, log):
     nu0 = call(nets[0], data.states[first], data.policy_action[first]).mean(-1) / c**0.5
     raw, r, lam = 1 + call(nets[1], here, data.action[rows]), np.asarray(data.reward[rows]), np.array([0.3, -0.2])
     mean = lambda x: x.mean(-1)
-    f, f0, f_ahead, u, tau = -nu, -nu0, -ahead, -lam, raw**2
+    f, f0, f_ahead, u, tau = -nu, -nu0, -ahead, lam, raw**2
     norm = lambda ratio: mean(u[:, None] * ratio) - u - u**2 / 2
     expected = {
         "dual-dice": mean((-f_ahead * gamma + f) * raw) - mean(np.abs(raw) ** 3) / 3 - c * f0,
