@@ -362,7 +362,7 @@ def start(cell: Cell, core: int) -> Attempt:
 
 def outcome_of(cell: Cell, code: int) -> Outcome:
     """How a worker ended, by its exit code and by what it left."""
-    if code == 0 and result(cell):
+    if result(cell):  # however its process ended after that
         return Outcome("finished")
     lines = cell.log.read_text("utf-8", errors="replace").splitlines() if cell.log.exists() else []
     told = "\n".join(lines[-TAIL_LINES:])

@@ -143,9 +143,9 @@ class Scripts(Watcher):
         scripts = self.scripts.get(seed, ["ok"])
         script = scripts[min(self.order.count(seed), len(scripts) - 1)]
         self.order.append(seed)
-        if script == "ok":
+        if script.startswith("ok"):
             finish(cell)
-            script = "exit 0"
+            script = script[2:] or "exit 0"
         cell.log.parent.mkdir(parents=True, exist_ok=True)
         with open(cell.log, "ab") as log:
             process = subprocess.Popen(["sh", "-c", script], stdout=log, stderr=log, cwd=cell.log.parent)
@@ -190,6 +190,13 @@ def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkey
     assert (empty.ending, empty.code) == ("failed", 0)  # it says that all is well, but there is no result
     assert [workers.order.count(i) for i in range(4)] == [1 + retries, 1, 1 + retries, 1 + retries]
     assert sum(workers.again) == 3 * retries
+
+
+def test_a_worker_that_is_killed_after_its_result_has_not_failed(tmp_path, monkeypatch):
+    cells = cells_in(tmp_path, 1)
+    workers = Scripts(monkeypatch, {0: ["ok kill -9 $$"]})
+    assert Driver(cells, 1, 0, workers).run()[cells[0].name].ending == "finished"
+    assert workers.order == [0]
 
 
 def test_a_cell_that_somebody_else_holds_is_waited_for(tmp_path, monkeypatch):
