@@ -208,7 +208,8 @@ def main() -> int:
         found = chaos(Path(folder), arguments.kills, arguments.seed, arguments.interval)
     print(json.dumps(found, indent=1))
     print(
-        f"{found['resumed']} of {found['kills']} kills resumed ({found['inside_a_save']} inside a save), {time.monotonic() - began:.0f} s"
+        f"{found['resumed']} of {found['kills']} kills resumed ({found['inside_a_save']} inside a save), "
+        f"{time.monotonic() - began:.0f} s"
     )
     return 0 if passed(found) else 1
 

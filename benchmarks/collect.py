@@ -1,11 +1,13 @@
-"""What collecting costs: environment steps and SAC updates per second, and the share of the time that is spent on updates.
+"""What collecting costs: environment steps and SAC updates per second, and the share of the time that is spent on
+updates.
 
     python benchmarks/collect.py                         # Hopper-v5, HalfCheetah-v5, Pendulum-v1; batch 128 and 256
     python benchmarks/collect.py --env Hopper-v5 --seconds 10
 
-Steps are those of the behavior: sampled actions of the policy, `--num-envs` environments together, resets included. Updates are the
-compiled chunks of 50 that training calls. Per wall second and, in brackets, per second of processor time: on a busy machine only
-the latter says something. The machine's own matrix-multiply rate (256 x 256, float32) is printed beside them.
+Steps are those of the behavior: sampled actions of the policy, `--num-envs` environments together, resets included.
+Updates are the compiled chunks of 50 that training calls. Per wall second and, in brackets, per second of processor
+time: on a busy machine only the latter says something. The machine's own matrix-multiply rate (256 x 256, float32) is
+printed beside them.
 """
 
 from __future__ import annotations

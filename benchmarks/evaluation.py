@@ -4,10 +4,10 @@
     python benchmarks/evaluation.py --env HalfCheetah-v4 --seconds 10
 
 The ways take turns, so that a busy machine is equally busy for all: the plain loop (one environment, one observation at
-a time), `evaluate`, the same on one thread, and Gymnasium's two vector environments stepped with the same policy. BLAS has
-one thread in all of them, or a busy machine would slow down the other ways a hundredfold. The policy hardly moves: Hopper
-stands for about a hundred steps and falls, so resets are part of it, as they are of evaluation. The best of all turns
-counts, for other programs can only slow a machine down; ratios are to the plain loop.
+a time), `evaluate`, the same on one thread, and Gymnasium's two vector environments stepped with the same policy. BLAS
+has one thread in all of them, or a busy machine would slow down the other ways a hundredfold. The policy hardly moves:
+Hopper stands for about a hundred steps and falls, so resets are part of it, as they are of evaluation. The best of all
+turns counts, for other programs can only slow a machine down; ratios are to the plain loop.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The runs behind docs/results.md: two studies, each a queue that can be stopped and continued.
 
-    python benchmarks/evidence.py run rl --data DIR --out RUNS --core 1          # train what is missing, one run after the other
+    python benchmarks/evidence.py run rl --data DIR --out RUNS --core 1   # train what is missing, one after the other
     python benchmarks/evidence.py run imitation --data DIR --out RUNS --core 0
     python benchmarks/evidence.py table rl --out RUNS                            # the table, as Markdown
 
-`rl`: every algorithm on hopper-medium-expert.hdf5 and halfcheetah-medium.hdf5. `imitation`: one trajectory of hopper-expert.hdf5 or
-halfcheetah-expert.hdf5. DIR holds these logs (D4RL's layout; any will do). Every run is the `odice` command that is printed before
-it starts. A finished run is skipped, so queues on two cores may share RUNS if each takes its own `--seeds` or `--algorithms`.
+`rl`: every algorithm on hopper-medium-expert.hdf5 and halfcheetah-medium.hdf5. `imitation`: one trajectory of
+hopper-expert.hdf5 or halfcheetah-expert.hdf5. DIR holds these logs (D4RL's layout; any will do). Every run is the
+`odice` command that is printed before it starts. A finished run is skipped, so queues on two cores may share RUNS if
+each takes its own `--seeds` or `--algorithms`.
 """
 
 import argparse
@@ -22,8 +23,8 @@ ODICE = Path(sys.executable).with_name("odice")
 
 # S-DICE and the true gradient have no published lambda: they get O-DICE's, 0.5 on both data sets.
 RL_DATA = {"hopper-medium-expert": ("0.5", "1.0"), "halfcheetah-medium": ("0.5", "0.2")}
-# Official codes of IQL, SQL, EQL, f-DVL and O-DICE train on raw observations: on these logs that fails for cloning alone already
-# (docs/results.md), so every algorithm gets normalized ones.
+# Official codes of IQL, SQL, EQL, f-DVL and O-DICE train on raw observations: on these logs that fails for cloning
+# alone already (docs/results.md), so every algorithm gets normalized ones.
 NORMALIZED = ["--normalise-obs", "True"]
 NARROW = ["--policy-hidden", "256", "256"]  # the released code's 1024 would triple the work
 SHALLOW = ["--critic-hidden", "256", "256", *NARROW]  # half the work of three hidden layers

@@ -2,10 +2,10 @@
 
     python benchmarks/flips.py --flips 1000
 
-A small run is trained once. Then, again and again, one random bit is flipped: the kinds of files take turns, and the files
-of a kind (the policies, the newest checkpoint) too, so that none is missed. Afterwards it is read as a user of the run
-would: the configuration, the result, a log, the policies (what they answer to 32 observations), or the checkpoint that the
-run would go on from. Each flip must be
+A small run is trained once. Then, again and again, one random bit is flipped: the kinds of files take turns, and the
+files of a kind (the policies, the newest checkpoint) too, so that none is missed. Afterwards it is read as a user of
+the run would: the configuration, the result, a log, the policies (what they answer to 32 observations), or the
+checkpoint that the run would go on from. Each flip must be
 
 - refused: one sentence, or a warning and the checkpoint before; or
 - without effect: what is read is what was written (a space for a line break, a byte that nobody reads).

@@ -1,4 +1,5 @@
-"""Which score tells states of the log from others? AUC, detection at 1 % false alarms, size and cost, of each candidate.
+"""Which score tells states of the log from others? AUC, detection at 1 % false alarms, size and cost, of each
+candidate.
 
     python benchmarks/guard.py                        # the bundled hopper log and a ward's
     python benchmarks/guard.py --data LOG --steps 0   # a log of your own; without the scores that need a trained V
@@ -23,7 +24,7 @@ Score = Callable[[np.ndarray], np.ndarray]
 ROWS = 4000
 
 
-# --- candidates: (states, log) -> a score that grows with novelty ------------------------------------------------------
+# --- candidates: (states, log) -> a score that grows with novelty -----------------------------------------------------
 
 
 def ranges(known: np.ndarray) -> Score:
@@ -68,7 +69,8 @@ def nearest(known: np.ndarray, states: int = 512, *, whiten: bool = True, spread
 
 
 def random_network(known: np.ndarray, width: int = 256) -> Score:
-    """A random network's outputs, predicted by ridge regression from another's features: the error grows off the data."""
+    """A random network's outputs, predicted by ridge regression from another's features: the error grows off the
+    data."""
     rng = np.random.default_rng(0)
     center, spread, size = known.mean(axis=0), known.std(axis=0) + 1e-6, known.shape[1]
 
@@ -117,7 +119,7 @@ def value_scores(known: np.ndarray, dataset: Dataset, steps: int) -> dict[str, S
     }
 
 
-# --- what may go wrong ---------------------------------------------------------------------------------------------------
+# --- what may go wrong ------------------------------------------------------------------------------------------------
 
 
 def corruptions(obs: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -143,7 +145,8 @@ def corruptions(obs: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -
 
 
 def another_gait(seed: int = 0, rows: int = ROWS) -> np.ndarray:
-    """States of a hopper whose joints swing like a clock's: same robot, another gait. Each episode's first 20 steps are left out."""
+    """States of a hopper whose joints swing like a clock's: same robot, another gait. Each episode's first 20 steps are
+    left out."""
     import gymnasium
 
     env, found, rng = gymnasium.make("Hopper-v5"), [], np.random.default_rng(seed)
@@ -170,7 +173,7 @@ def auc(usual: np.ndarray, odd: np.ndarray) -> float:
     return float((ranks[len(usual) :].sum() - len(odd) * (len(odd) + 1) / 2) / (len(usual) * len(odd)))
 
 
-# --- the table -----------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
@@ -192,7 +195,7 @@ def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
         "nearest of 512, standardized": nearest(known, whiten=False),
         "nearest of 512 at random, whitened": nearest(known, spread_out=False),
         "nearest of 512, whitened": nearest(known),
-        "nearest of 128, whitened": nearest(known, 128),
+        "nearest of 1,024, whitened": nearest(known, 1024),
         "random network": random_network(known),
         **(value_scores(known, half, steps) if steps else {}),
         "the guard": guard.score,
@@ -221,14 +224,15 @@ def cost(guard: Any, obs: np.ndarray) -> None:
         best.append(np.median(times) * 1e6)
     size = sum(getattr(guard, part).nbytes for part in ("center", "scale", "whiten", "states"))
     print(
-        f"\nthe guard: {best[0]:.0f} us for one state, {best[1] / len(obs):.2f} us per state of {len(obs):,}; {size / 1e3:.0f} kB"
+        f"\nthe guard: {best[0]:.0f} us for one state, {best[1] / len(obs):.2f} us per state of {len(obs):,}; "
+        f"{size / 1e3:.0f} kB"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a log; by default the bundled hopper log and a ward's")
-    parser.add_argument("--steps", type=int, default=3000, help="updates of V for the paper's score; 0 leaves it out")
+    parser.add_argument("--steps", type=int, default=1000, help="updates of V for the paper's score; 0 leaves it out")
     arguments = parser.parse_args()
     if arguments.data:
         return measure(arguments.data, odice.load(arguments.data), arguments.steps, gait=False)

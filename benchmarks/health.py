@@ -1,10 +1,13 @@
-"""Does a run know whether it learned? Many small runs in worlds with known truth: what health said, against what happened.
+"""Does a run know whether it learned? Many small runs in worlds with known truth: what health said, against what
+happened.
 
     python benchmarks/health.py --out /tmp/health              # about ten minutes on two busy cores
-    python benchmarks/health.py --out /tmp/health --table      # the table again, from what is there
+    python benchmarks/health.py --out /tmp/health --table     # the table again, by the limits of today
+    python benchmarks/health.py --out /tmp/health-1 --log 1   # logs and seeds the limits were not chosen on
 
-A run is good if its policy earns at least 80 % of what the log's behavior earns beyond random actions, failed below 50 %, and
-neither in between; by 400 episodes in the world itself, which the run never sees. Each setting runs with three seeds.
+A run is good if its policy earns at least 70 % of what the log's behavior earns beyond random actions, failed below 50
+%, and neither in between; by 400 episodes in the world itself, which the run never sees. Each setting runs with three
+seeds.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from odice.run.health import weigh
 from odice.run.run import Run
 from tests.worlds import arm, hospital, hvac, record, simulate, traffic
 
-EPISODES, GOOD, FAILED, SEEDS = 400, 0.8, 0.5, 3
+EPISODES, GOOD, FAILED, SEEDS = 400, 0.7, 0.5, 3
 register_reward_map("thousandth", reward_scale=1e-3)
 register_reward_map("thousandfold", reward_scale=1e3)
 
@@ -62,15 +65,15 @@ SETTINGS: dict[ModuleType, dict[str, dict[str, Any]]] = {
 }
 
 
-def dataset(world: ModuleType) -> Dataset:
-    steps = record(world.WORLD, 0, 300)
+def dataset(world: ModuleType, seed: int) -> Dataset:
+    steps = record(world.WORLD, seed, 300)
     meta: dict[str, Any] = {"n_actions": int(steps.actions.max()) + 1}
     if steps.actions.ndim == 2:
         meta = {
             name: tuple(bound.astype(float).tolist())
             for name, bound in (("action_low", steps.actions.min(axis=0)), ("action_high", steps.actions.max(axis=0)))
         }
-    ends = {"terminated": steps.terminated, "truncated": steps.truncated, "episode": steps.episode}
+    ends: dict[str, Any] = {"terminated": steps.terminated, "truncated": steps.truncated, "episode": steps.episode}
     return from_steps(
         steps.observations, steps.actions, steps.rewards, **ends, meta=Meta(source=world.__name__, **meta)
     )
@@ -89,8 +92,8 @@ def worth(world: ModuleType, data: Dataset, act: Any) -> float:
     return float((simulate(world.WORLD, act, EPISODES, 1).returns.mean() - floor) / (usual - floor))
 
 
-def runs(world: ModuleType, out: Path) -> None:
-    data, name = dataset(world), world.__name__.rpartition(".")[2]
+def runs(world: ModuleType, out: Path, seed: int) -> None:
+    data, name = dataset(world, seed), world.__name__.rpartition(".")[2]
     for label, options in SETTINGS[world].items():
         file = out / f"{name}, {label}.json".replace("/", "per")
         if file.exists():
@@ -99,11 +102,11 @@ def runs(world: ModuleType, out: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             given = {**FAST, **options, "out": folder, "env": "none", "quiet": True, "allow": ("all",)}
             try:
-                odice.train(data, **given, seeds=SEEDS, parallel="vmap")
+                odice.train(data, **given, seed=SEEDS * seed, seeds=SEEDS, parallel="vmap")
             except OdiceError as error:
                 print(error)
-            for seed in sorted(Path(folder).glob("seed-*")):
-                run = Run.open(seed)
+            for path in sorted(Path(folder).glob("seed-*")):
+                run = Run.open(path)
                 if not run.result:  # it stopped by itself, and said why
                     rows.append({"truth": None, "verdict": "diverged", "says": "stopped: diverged", "measures": {}})
                     continue
@@ -142,12 +145,15 @@ def table(out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--log", type=int, default=0, help="seed of the logs; the limits were chosen on those of seed 0"
+    )
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if not arguments.table:
         for world in SETTINGS:
-            runs(world, arguments.out)
+            runs(world, arguments.out, arguments.log)
     table(arguments.out)
 
 

@@ -4,8 +4,8 @@
 
 A synthetic data set of Hopper's dimensions is written in every format (HDF5 as D4RL writes it, compressed); each is
 loaded in a process of its own, after the imports. `plain h5py` reads the same HDF5 bytes into arrays and does nothing
-else. Peak memory is what the process held at most (VmHWM) beyond what it held before loading, as a multiple of the data's
-float32 size: observations, actions and rewards, each stored once.
+else. Peak memory is what the process held at most (VmHWM) beyond what it held before loading, as a multiple of the
+data's float32 size: observations, actions and rewards, each stored once.
 """
 
 import argparse

@@ -4,8 +4,8 @@
     python benchmarks/mutations.py --only mask polyak   # those whose name contains a word
     python benchmarks/mutations.py --tests tests        # against other tests, e.g. all of them
 
-A mistake replaces one string that the file must hold exactly once; a change of the code that moves it is an error here, not a
-silent pass. Without a mistake the same tests must pass. Takes half a minute per mistake on one core.
+A mistake replaces one string that the file must hold exactly once; a change of the code that moves it is an error here,
+not a silent pass. Without a mistake the same tests must pass. Takes half a minute per mistake on one core.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Updates per second beside d3rlpy, the peer that installs from the package index: same networks, same batch, same core, one run.
+"""Updates per second beside d3rlpy, the peer that installs from the package index: same networks, same batch, same
+core, one run.
 
     python3 -m venv PEERS && PEERS/bin/pip install torch d3rlpy      # apart from odice, which does not want torch
     python benchmarks/peers.py --peer PEERS/bin/python
 
-Each side is a process of its own, pinned to one core; they take turns of a few seconds, so that a slow moment of the machine meets
-both, and the best turn of each counts. Both sample their batches themselves, from the same numbers in memory. d3rlpy is called
-by `update` in a bare loop, without its logging and saving.
+Each side is a process of its own, pinned to one core; they take turns of a few seconds, so that a slow moment of the
+machine meets both, and the best turn of each counts. Both sample their batches themselves, from the same numbers in
+memory. d3rlpy is called by `update` in a bare loop, without its logging and saving.
 """
 
 import argparse
@@ -16,7 +17,8 @@ import time
 from collections.abc import Callable
 
 OBS, ACTIONS, ROWS, BATCH, WIDTHS = 17, 6, 100_000, 256, (256, 256)
-# (settings here, name there; there all is as it comes): two hidden layers of 256, two critics, CQL with ten actions of each kind and a multiplier
+# (settings here, name there; there all is as it comes): two hidden layers of 256, two critics, CQL with ten actions of
+# each kind and a multiplier
 PAIRS = {
     "bc": ({"policy": "deterministic"}, "BC"),
     "iql": ({}, "IQL"),

@@ -1,11 +1,11 @@
 """Does a change of the code change a number? One short run of every algorithm, as hashes of its metrics and its policy.
 
-    python benchmarks/same_bits.py make before.json             # in the old checkout
-    python benchmarks/same_bits.py make after.json              # in the new one: same machine, same versions, same cores
+    python benchmarks/same_bits.py make before.json         # in the old checkout
+    python benchmarks/same_bits.py make after.json          # in the new one: same machine, versions and cores
     python benchmarks/same_bits.py compare before.json after.json
 
-Hashed are the values of `metrics.jsonl` (sorted within a row, so that a metric may be renamed) and the tensors of the policy.
-Each run is a process of its own, pinned to one core.
+Hashed are the values of `metrics.jsonl` (sorted within a row, so that a metric may be renamed) and the tensors of the
+policy. Each run is a process of its own, pinned to one core.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
     python benchmarks/stream.py --gb 5 --limit-gb 1.5 --dir SCRATCH
 
-Makes a synthetic data set of that size (HalfCheetah's dimensions) as a store, then trains O-DICE on it in two processes:
-one with all data in memory, one streamed. They take turns of one chunk of updates each, so that whatever else the machine
-does falls on both; a streamed turn ends when the batches of its next chunk lie ready, so that no work is hidden between
-turns. The ratio is the median over turns; processor time (user + system) per update is what a busy machine changes least.
+Makes a synthetic data set of that size (HalfCheetah's dimensions) as a store, then trains O-DICE on it in two
+processes: one with all data in memory, one streamed. They take turns of one chunk of updates each, so that whatever
+else the machine does falls on both; a streamed turn ends when the batches of its next chunk lie ready, so that no work
+is hidden between turns. The ratio is the median over turns; processor time (user + system) per update is what a busy
+machine changes least.
 
-Memory is the resident size of a process (VmHWM, VmRSS), which counts the pages of mapped files and the libraries too. What
-the libraries and the compiled program take is measured by a third process that trains on almost nothing. The first chunk,
-which compiles, is not timed. Both end with the same networks, bit for bit.
+Memory is the resident size of a process (VmHWM, VmRSS), which counts the pages of mapped files and the libraries too.
+What the libraries and the compiled program take is measured by a third process that trains on almost nothing. The first
+chunk, which compiles, is not timed. Both end with the same networks, bit for bit.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def in_ram(data):
     return replace(data, **copies)
 
 
-# --- a process that trains when it is told to ----------------------------------------------------------------------------
+# --- a process that trains when it is told to -------------------------------------------------------------------------
 
 
 def work(mode: str, store: Path, length: int, batch: int) -> None:
@@ -149,7 +150,7 @@ class Worker:
         return getattr(self._process, name)
 
 
-# --- the comparison ------------------------------------------------------------------------------------------------------
+# --- the comparison ---------------------------------------------------------------------------------------------------
 
 
 def compare(args: argparse.Namespace) -> bool:
@@ -174,14 +175,17 @@ def compare(args: argparse.Namespace) -> bool:
     for mode in workers:
         seconds, processor = (statistics.median(turn[mode][key] for turn in turns) for key in ("seconds", "processor"))
         print(
-            f"{mode:>6}: {args.length / seconds:7.1f} updates/s, {1e3 * processor / args.length:.2f} ms of processor time "
-            f"per update, resident at most {found[mode]['peak'] / 1e9:.2f} GB, at the end {found[mode]['at_end'] / 1e9:.2f} GB"
+            f"{mode:>6}: {args.length / seconds:7.1f} updates/s, {1e3 * processor / args.length:.2f} ms of processor "
+            "time "
+            f"per update, resident at most {found[mode]['peak'] / 1e9:.2f} GB, at the end "
+            f"{found[mode]['at_end'] / 1e9:.2f} GB"
         )
     ratios = sorted(turn["memory"]["seconds"] / turn["disk"]["seconds"] for turn in turns)
     ratio, held = statistics.median(ratios), found["memory"]["at_end"]
     print(f"ratio {ratio:.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f} over {len(turns)} turns")
     print(
-        f"memory: {held / size:.2f} x the data in all, {(held - alone) / size:.2f} x without the {alone / 1e9:.2f} GB that the "
+        f"memory: {held / size:.2f} x the data in all, {(held - alone) / size:.2f} x without the {alone / 1e9:.2f} GB "
+        "that the "
         "libraries and the program take"
     )
     same = found["disk"]["state"] == found["memory"]["state"]

@@ -1,12 +1,12 @@
 """The search for lam and eta of `odice toy`, as the paper's "we tuned hyper parameters for all gradient types".
 
-    python benchmarks/toy_search.py search.jsonl [--rules semi ...] [--encoding raw] [--goal-reward 10] [--seeds 3] [--steps 10000]
+    python benchmarks/toy_search.py search.jsonl [--rules semi ...] [--encoding raw] [--seeds 3] [--steps 10000]
     python benchmarks/toy_search.py chosen.jsonl --chosen --encoding fourier      # only the settings `odice toy` uses
 
 Runs the grid below, one line of JSON per cell with the means over seeds; cells that are in the file already are not run
-again. Prints the cells from best to worst. Performance decides: the share of seeds whose greedy walk reaches a goal, that walk's
-return, then the share of the cells outside the data from which a goal is found (in steps of 5 %, less is noise); only then the
-AUC with which V separates the data's cells from the others.
+again. Prints the cells from best to worst. Performance decides: the share of seeds whose greedy walk reaches a goal,
+that walk's return, then the share of the cells outside the data from which a goal is found (in steps of 5 %, less is
+noise); only then the AUC with which V separates the data's cells from the others.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/updates.py                  # every algorithm, default settings (256-256 networks, batch 256)
     python benchmarks/updates.py odice --preset reference
 
-The floating-point operations of an update are counted from its own program (every matrix product in it), so the share says
-how much of the time is spent on work that must be done. Both rates are measured in the same run on the same core, interleaved,
-and the best of several repeats counts: other programs can only slow a machine down.
+The floating-point operations of an update are counted from its own program (every matrix product in it), so the share
+says how much of the time is spent on work that must be done. Both rates are measured in the same run on the same core,
+interleaved, and the best of several repeats counts: other programs can only slow a machine down.
 """
 
 import os

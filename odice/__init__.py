@@ -32,6 +32,7 @@ _PUBLIC = {
     "register_divergence": "odice.core.divergences",
     "register_reader": "odice.data.load",
     "register_reward_map": "odice.data.preprocess",
+    "report": "odice.reports.report",
     "train": "odice.run.train",
 }
 

@@ -15,8 +15,8 @@ import numpy as np
 from odice.errors import OdiceError
 
 Column = Mapping[str, Any]
-"""`name`; `values` (the categories, one number each); `fill` (stands for a missing number); `indicator` (a further number
-that is 1 where the value is missing); `width` (of a column of lists). All but the name may be absent."""
+"""`name`; `values` (the categories, one number each); `fill` (stands for a missing number); `indicator` (a further
+number that is 1 where the value is missing); `width` (of a column of lists). All but the name may be absent."""
 KEYS = {"name", "values", "fill", "indicator", "width"}
 
 

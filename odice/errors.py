@@ -1,7 +1,8 @@
 """The one kind of error a user is meant to read.
 
 Whatever is wrong with a user's input is raised as `OdiceError` with one sentence that says what was found, where, and
-what to do. The command line prints that sentence and exits with code 2; everything else is a bug and keeps its traceback.
+what to do. The command line prints that sentence and exits with code 2; everything else is a bug and keeps its
+traceback.
 """
 
 import os

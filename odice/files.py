@@ -110,7 +110,8 @@ def read_json(path: str | Path, limit: int) -> Any:
 
 
 SEAL, SEALED = "sha256", "sealed"
-"""The entry of a sealed object that holds the checksum of all the others; and the one that says there must be such an entry."""
+"""The entry of a sealed object that holds the checksum of all the others; and the one that says there must be such an
+entry."""
 
 
 def checksum(content: Mapping[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """Code of other packages that adds to odice: algorithms, divergences, reward maps, readers, environments.
 
-A plugin is a module that registers things when it is imported (`odice.register` and its relatives, `gymnasium.register`). An
-installed package names its module in the entry-point group `odice.plugins`; any other is named on the command line with
-`--plugin MODULE`. Importing a module runs its code: no file that odice reads can name one, only a person or an installation.
+A plugin is a module that registers things when it is imported (`odice.register` and its relatives,
+`gymnasium.register`). An installed package names its module in the entry-point group `odice.plugins`; any other is
+named on the command line with
+`--plugin MODULE`. Importing a module runs its code: no file that odice reads can name one, only a person or an
+installation.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ class Spec(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to `obs[next_index[i]]`.
+    """A flat data set on the device. Observations are stored once; row i goes from `obs[index[i]]` to
+    `obs[next_index[i]]`.
 
     Where every row goes to the observation that follows, as in a log of episodes, `next_index` is None.
     """
@@ -38,6 +39,8 @@ class Transitions(NamedTuple):
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
     """Which rows are demonstrations, where imperfect data stand beside them."""
+    cost: Float[Array, " n"] | None = None
+    """What each step costs beside its reward, where the data say so."""
 
     @property
     def size(self) -> int:
@@ -53,6 +56,7 @@ class Transitions(NamedTuple):
             reward=self.reward[rows],
             next_obs=self.obs[following],
             terminated=self.terminated[rows],
+            cost=None if self.cost is None else self.cost[rows],
         )
 
 
@@ -68,6 +72,8 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
+    cost: Float[Array, " b"] | None = None
+    """What each step costs beside its reward; None where the data have no costs."""
 
     @property
     def mask(self) -> Float[Array, " b"]:
@@ -90,7 +96,8 @@ class Acts(Protocol):
 class Algo(NamedTuple):
     """An algorithm: three pure functions that close over a frozen config and the data's `Spec`.
 
-    The state is any pytree of arrays. The run, the policy file and the evaluation know nothing of it but `policy(state)`.
+    The state is any pytree of arrays. The run, the policy file and the evaluation know nothing of it but
+    `policy(state)`.
     """
 
     init: Callable[[PRNGKeyArray], Any]

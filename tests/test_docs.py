@@ -1,4 +1,5 @@
-"""What the README and docs/ tell people to type is there: links, names, commands with their flags. The README's example is run."""
+"""What the README and docs/ tell people to type is there: links, names, commands with their flags. The README's example
+is run."""
 
 import ast
 import contextlib

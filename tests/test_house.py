@@ -1,4 +1,4 @@
-"""The rooms of the house: who imports whom, read from the code (imports inside functions count too)."""
+"""The rooms of the house: who imports whom, read from the code (imports inside functions count too). And its lines."""
 
 import ast
 import subprocess
@@ -21,7 +21,8 @@ LEVELS = [
     {"collection", "studies", "reports"},
     {"cli"},
 ]
-"""A room imports from lower levels, and within its own level without cycles. The modules beside the rooms are the leaves."""
+"""A room imports from lower levels, and within its own level without cycles. The modules beside the rooms are the
+leaves."""
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 
 
@@ -102,3 +103,17 @@ def test_a_policy_needs_numpy_and_the_leaves_alone():
         f"{where} imports {other}" for own, other, where in EDGES if own == "policy" and LEVEL[other] and other != own
     ]
     assert not wrong, "\n".join(["", *wrong])
+
+
+def test_prose_has_lines_of_at_most_120_columns():
+    """As the code has, by ruff. Tables, headings and commands are as wide as they are."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PACKAGE.rglob("*.md"), *ROOT.glob("examples/**/*.md")]
+    wide = []
+    for page in pages:
+        fenced = False
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            fenced ^= line.lstrip().startswith("```")
+            prose = not fenced and not line.startswith(("    ", "#")) and not line.lstrip().startswith(("|", "!["))
+            if prose and len(line) > 120:
+                wide.append(f"{page.relative_to(ROOT)}:{number} has {len(line)} columns")
+    assert not wide, "\n".join(["", *wide])

@@ -12,8 +12,8 @@ BC is the floor of every comparison: it does not look at rewards, so an algorith
 Percentage BC looks at them once, when it chooses its episodes, and is a surprisingly strong baseline on mixed data.
 
 Differs from CORL, whose BC the published tables use:
-- `bc-10` ranks whole episodes by their plain return; CORL ranks chunks of at most 1000 rows, which drift across the borders of
-  episodes, by theirs (its runs do not discount);
+- `bc-10` ranks whole episodes by their plain return; CORL ranks chunks of at most 1000 rows, which drift across the
+  borders of episodes, by theirs (its runs do not discount);
 - for discrete actions the loss is the cross entropy; CORL has none.
 """
 

@@ -6,19 +6,21 @@
     pi   minimises  E_D[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)
     alpha           such that the entropy of pi is H:  minimises  -log alpha (log pi + H)
 
-The sum over actions is estimated with N uniform ones, N from pi(.|s) and N from pi(.|s'), all evaluated at s, each divided by its
-density: log sum exp over Q - log density (the constant 3N is left out). A finite set of actions is summed exactly, and
-expectations over pi are exact too.
+The sum over actions is estimated with N uniform ones, N from pi(.|s) and N from pi(.|s'), all evaluated at s, each
+divided by its density: log sum exp over Q - log density (the constant 3N is left out). A finite set of actions is
+summed exactly, and expectations over pi are exact too.
 
-Options: *Lagrange* (`lagrange_gap` g): the penalty is alpha' w (D_i - g), and alpha' >= 0 grows while D exceeds g. *Max-backup*: y takes
-the best of N actions at s'; `min-max` takes the minimum over critics first (CORL), `max-min` the maximum over actions (official).
+Options: *Lagrange* (`lagrange_gap` g): the penalty is alpha' w (D_i - g), and alpha' >= 0 grows while D exceeds g.
+*Max-backup*: y takes the best of N actions at s'; `min-max` takes the minimum over critics first (CORL), `max-min` the
+maximum over actions (official).
 
-One update: all gradients at the networks of before, then every step, then the target of Q. (CORL steps alpha', alpha, pi and Q one
-after the other, but computes each loss from the old values, so this is the same.)
+One update: all gradients at the networks of before, then every step, then the target of Q. (CORL steps alpha', alpha,
+pi and Q one after the other, but computes each loss from the old values, so this is the same.)
 
 Differs:
 - pi(.|s') is not asked at a true terminal, whose next observation is arbitrary: the proposals come from pi(.|s) there;
-- CORL's second critic ignores its depth setting and always has 3 hidden layers (on AntMaze 5 and 3). Here both are alike;
+- CORL's second critic ignores its depth setting and always has 3 hidden layers (on AntMaze 5 and 3). Here both are
+  alike;
   `second_critic_hidden` brings it back, for published numbers;
 - no cloning warm-up of the policy (official: 40,000 updates; CORL: none); output layers have zero biases;
 - for discrete actions, soft actor-critic with exact sums: ours, with H = 0.1 log(number of actions).

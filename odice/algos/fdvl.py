@@ -4,17 +4,18 @@
     pi   maximises  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)],    q = min_i Qbar_i(s, a)
     Q_i  minimises  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
 
-f* is the conjugate of a divergence under non-negative weights (`core.divergences`); for Pearson's chi-square
-f*(d) = max(0, 1 + d/2)^2 - 1. The divergence shapes V only: the policy is extracted as IQL does it. Against V-DICE, Q takes the
+f* is the conjugate of a divergence under non-negative weights (`core.divergences`); for Pearson's chi-square f*(d) =
+max(0, 1 + d/2)^2 - 1. The divergence shapes V only: the policy is extracted as IQL does it. Against V-DICE, Q takes the
 place of r + gamma m V(s'), so the noise of one next state does not enter f*.
 
 Differs from the official code (hari-sikchi/DVL):
 - its chi-square f* is max(d + d^2/4, 0), which agrees with the conjugate for d >= 0 only: it is 0 on [-4, 0], and below
-  *grows* and pushes V down. Its total variation f* is max(d, 0), where the conjugate is max(d, -1/2). Both are kept behind
+  *grows* and pushes V down. Its total variation f* is max(d, 0), where the conjugate is max(d, -1/2). Both are kept
+  behind
   `surrogate`, which the published numbers need;
-- no action noise in the loss of V, no gradient penalty on Q and no dropout, which are off there. Its locomotion command adds one
-  uniform action per state to the loss of V (`random_actions`), and has lam = 1, which switches the linear term off: what then
-  holds V down are the random actions. Both are in the preset `reference`;
+- no action noise in the loss of V, no gradient penalty on Q and no dropout, which are off there. Its locomotion command
+  adds one uniform action per state to the loss of V (`random_actions`), and has lam = 1, which switches the linear term
+  off: what then holds V down are the random actions. Both are in the preset `reference`;
 - its third divergence, the reverse KL, is `xql`.
 Not verified: the paper's lam for each data set is not in its code. The default is that of our V-DICE.
 """

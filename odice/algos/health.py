@@ -26,9 +26,9 @@ class Check(NamedTuple):
 
 NO_WEIGHT = Check("weight_mean", 1e-7, "at least", "no transition has any weight, so nothing is imitated")
 FEW_WEIGHTS = Check(
-    "weight_ess", 0.01, "at least", "almost no transition has any weight, so hardly anything is imitated"
+    "weight_ess", 0.02, "at least", "almost no transition has any weight, so hardly anything is imitated"
 )
-UNEVEN_WEIGHTS = Check("weight_ess", 0.03, "at least", "few transitions carry all the weight", stop=False)
+UNEVEN_WEIGHTS = Check("weight_ess", 0.05, "at least", "few transitions carry all the weight", stop=False)
 WEIGHTS = (NO_WEIGHT, FEW_WEIGHTS, UNEVEN_WEIGHTS)
 """For policies that are learned by weighted cloning."""
 CLAMPED_WEIGHTS = Check("weight_mean", 50.0, "at most", "most weights are at their clamp, so they tell nothing apart")

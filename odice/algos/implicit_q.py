@@ -1,13 +1,13 @@
-"""Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, and no action is ever
-evaluated that is not in the data.
+"""Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, and no action is
+ever evaluated that is not in the data.
 
     V    minimises  E_D[value_loss(q, V(s))],                       q = min_i Qbar_i(s, a)
     pi   maximises  E_D[weight(q, V(s)) log pi(a|s)]
     Q_i  minimises  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
 
-One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL, f-DVL and XQL are
-this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform actions to those of the data, in the
-loss of V alone (`random_actions`).
+One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL, f-DVL and XQL
+are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform actions to those of the
+data, in the loss of V alone (`random_actions`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class ImplicitConfig:
     deterministic: bool = False
     """A deterministic tanh policy with squared error instead of the Gaussian (CORL: two data sets)."""
     init: Init = "orthogonal"
-    """Initialisation of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or Glorot's."""
+    """Initialisation of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or
+    Glorot's."""
     batch_size: int = 256
     """Transitions per update."""
 

@@ -5,8 +5,9 @@
 
 Of a finite set of actions, pi is softmax(Q / T) itself and nothing has to be learnt for it; V is then exact.
 
-One update, in this order: actions of pi at s and s'; the gradient of Q under the rule; Adam on Q; the policy with the new Q;
-Qbar <- Polyak. Rewards are never read. IQ-Learn is this frame with the semi-gradient, OQ-DICE with the orthogonal one.
+One update, in this order: actions of pi at s and s'; the gradient of Q under the rule; Adam on Q; the policy with the
+new Q; Qbar <- Polyak. Rewards are never read. IQ-Learn is this frame with the semi-gradient, OQ-DICE with the
+orthogonal one.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ class InverseConfig:
     """What the members of the family share. Defaults follow IQ-Learn's MuJoCo scripts."""
 
     divergence: str = "chi"
-    """f: `chi` is IQ-Learn's R + R^2 / (4 alpha); any other name of `odice list` is the non-negative conjugate, among them
-    `hellinger`, `kl`, `kl-normalized` (its kl_fix), `kl-dv` (kl2) and `jensen-shannon` (js)."""
+    """f: `chi` is IQ-Learn's R + R^2 / (4 alpha); any other name of `odice list` is the non-negative conjugate, among
+    them `hellinger`, `kl`, `kl-normalized` (its kl_fix), `kl-dv` (kl2) and `jensen-shannon` (js)."""
     alpha: float = 0.5
-    """alpha: strength of f, alpha f*(R / alpha); rewards of `chi` settle at 2 alpha (IQ-Learn: 0.5; 1 for the other divergences)."""
+    """alpha: strength of f, alpha f*(R / alpha); rewards of `chi` settle at 2 alpha (IQ-Learn: 0.5; 1 for the other
+    divergences)."""
     temperature: float = 0.01
     """T: weight of the policy's entropy, fixed (IQ-Learn: 0.01; Ant 0.001)."""
     gradient_penalty: float = 0.0
-    """Weight of (||grad Q|| - 1)^2 between logged and policy's actions (IQ-Learn: 10 where it is on). Continuous actions only."""
+    """Weight of (||grad Q|| - 1)^2 between logged and policy's actions (IQ-Learn: 10 where it is on). Continuous
+    actions only."""
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     polyak: float = 0.005

@@ -1,23 +1,25 @@
 """IQ-Learn: inverse soft Q-learning (Garg et al., NeurIPS 2021), offline: the semi-gradient of Q-form DICE.
 
-With V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)] and rho = Q(s, a) - gamma m V(s'), the reward that Q stands for, on expert transitions:
+With V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)] and rho = Q(s, a) - gamma m V(s'), the reward that Q stands for, on
+expert transitions:
 
     Q    minimises  -E[rho] + E[V(s) - gamma m V(s')] + E[rho^2] / (4 alpha)                     (`value-expert`, chi)
                 or  -E[rho] + (1 - gamma) E[V(s)] + E[rho^2] / (4 alpha)                         (`v0`)
     pi   minimises  E_{s, a ~ pi}[T log pi(a|s) - Q(s, a)]
 
-Raise the reward of what the expert did, lower the value of what the policy would do in the same states, and keep rewards small.
-With R = -rho the first and the last term are f*(R) = R + R^2 / (4 alpha): Q-form DICE (`core.qdice`). V(s') comes from the
-target network and carries no gradient, which makes it the semi-gradient; `use_target=False` is the true gradient. Other
-divergences replace f*: the official code weighs rho by the derivative of f*, which is the same gradient.
+Raise the reward of what the expert did, lower the value of what the policy would do in the same states, and keep
+rewards small. With R = -rho the first and the last term are f*(R) = R + R^2 / (4 alpha): Q-form DICE (`core.qdice`).
+V(s') comes from the target network and carries no gradient, which makes it the semi-gradient; `use_target=False` is the
+true gradient. Other divergences replace f*: the official code weighs rho by the derivative of f*, which is the same
+gradient.
 
-The recovered reward is rho (`core.qdice.recovered_reward`). Of a finite set of actions pi = softmax(Q / T) and V = T log sum_a
-exp(Q(s, a) / T) are exact.
+The recovered reward is rho (`core.qdice.recovered_reward`). Of a finite set of actions pi = softmax(Q / T) and V = T
+log sum_a exp(Q(s, a) / T) are exact.
 
 Differs from the official code (Div99/IQ-Learn):
 - only its offline losses: nothing here needs the environment or rows of the policy's own;
-- batches are drawn with replacement; networks are 256-256 with ReLU for discrete actions too (there 64-64 with ELU), and these
-  have a target as well (there V(s') carries gradient: `use_target=False`);
+- batches are drawn with replacement; networks are 256-256 with ReLU for discrete actions too (there 64-64 with ELU),
+  and these have a target as well (there V(s') carries gradient: `use_target=False`);
 - of a `twin`, each head has its own V(s); the code takes the minimum there as well.
 """
 
@@ -39,9 +41,11 @@ class IQLearnConfig(InverseConfig):
     """IQ-Learn. Defaults follow the official MuJoCo scripts and their offline loss."""
 
     loss: Literal["value-expert", "v0"] = "value-expert"
-    """The linear term: V(s) - gamma m V(s') on expert rows, or (1 - gamma) V(s) (online scripts of Hopper and Walker)."""
+    """The linear term: V(s) - gamma m V(s') on expert rows, or (1 - gamma) V(s) (online scripts of Hopper and
+    Walker)."""
     use_target: bool = True
-    """V(s') from the target network, without gradient (MuJoCo configs); off, the online one with gradient (library default)."""
+    """V(s') from the target network, without gradient (MuJoCo configs); off, the online one with gradient (library
+    default)."""
 
 
 @register(

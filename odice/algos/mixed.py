@@ -1,18 +1,20 @@
 """Demonstrations beside imperfect data: the frame of DemoDICE, SMODICE and LobsDICE.
 
-With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c (`core.discriminator`):
+With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c
+(`core.discriminator`):
 
     V    minimises  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
     pi   minimises  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
 
-The discriminator looks at s, at (s, a) or at (s, s'). Its gradient penalty is taken between demonstrations and union; DemoDICE and
-LobsDICE take it of r, not of c, and between rows of the union too. V's is taken at the union's states and between both, here and next.
+The discriminator looks at s, at (s, a) or at (s, s'). Its gradient penalty is taken between demonstrations and union;
+DemoDICE and LobsDICE take it of r, not of c, and between rows of the union too. V's is taken at the union's states and
+between both, here and next.
 
-For KL the middle term is beta log E_U[exp(x / beta)], and w is exp(x / beta) divided by its mean over the batch. s0 are first states of
-episodes of U. The entropy's weight e is learnt so that the policy's entropy is H; it may be left out.
+For KL the middle term is beta log E_U[exp(x / beta)], and w is exp(x / beta) divided by its mean over the batch. s0 are
+first states of episodes of U. The entropy's weight e is learnt so that the policy's entropy is H; it may be left out.
 
-One update: all gradients at the networks of before, then every step. Where the discriminator is learnt first (`discriminator_steps`), V
-and pi stand still until it is done, and then it does.
+One update: all gradients at the networks of before, then every step. Where the discriminator is learnt first
+(`discriminator_steps`), V and pi stand still until it is done, and then it does.
 """
 
 from __future__ import annotations

@@ -7,24 +7,28 @@ With e_v = r + gamma m V(s') - V(s), m = 1 - terminated, and w(x) = max(0, (f')^
                or         E_D[(e(s, a) - e_v)^2]                                                         (`mse`)
     lam_e      minimises  E_D[w_e (e_v - lam_e) - alpha f(w_e)] + lam_e
 
-e_v carries no gradient in the last three. s0 are first states of episodes, drawn apart. The multipliers make the weights average
-to 1: at the optimum E_D[w] = 1. The network e(s, a) averages e_v over next states, for which one sample is not enough.
+e_v carries no gradient in the last three. s0 are first states of episodes, drawn apart. The multipliers make the
+weights average to 1: at the optimum E_D[w] = 1. The network e(s, a) averages e_v over next states, for which one sample
+is not enough.
 
     pi minimises  -E_D[w_e log pi(a|s)]                                                      (`cloning`)
                or -E_{s ~ D, a ~ pi}[log w_e(s, a) - log pi(a|s) + log pi_D(a|s)]              (`projection`)
 
-The information projection takes densities before the tanh and learns a model pi_D of the data's policy, a mixture of tanh-Gaussians, by
-maximum likelihood. Both add exp(c) E_{a ~ pi}[log pi(a|s)] (`entropy`), with c such that pi's entropy is H.
+The information projection takes densities before the tanh and learns a model pi_D of the data's policy, a mixture of
+tanh-Gaussians, by maximum likelihood. Both add exp(c) E_{a ~ pi}[log pi(a|s)] (`entropy`), with c such that pi's
+entropy is H.
 
-Where episodes terminate, a policy's discounted visitation has less mass than 1, and the multipliers' constraint contradicts V's: the dual
-has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy, settle). Then `normalize=False` is the well-posed
-problem.
+Where episodes terminate, a policy's discounted visitation has less mass than 1, and the multipliers' constraint
+contradicts V's: the dual has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy,
+settle). Then `normalize=False` is the well-posed problem.
 
 One update: all gradients at the values of before, then every step. The policy and c stand still for `warmup_steps`.
 
 Differs from the official code (secury/optidice):
-- its log w for half Pearson is log(1e-10) for every w < 1, where it should be so only for w = 0; kept behind `floor_below_one`;
-- its absorbing states never enter a batch and are masked besides, so they are left out; Adam's epsilon is 1e-8, not 1e-7;
+- its log w for half Pearson is log(1e-10) for every w < 1, where it should be so only for w = 0; kept behind
+  `floor_below_one`;
+- its absorbing states never enter a batch and are masked besides, so they are left out; Adam's epsilon is 1e-8, not
+  1e-7;
 - the mean before the tanh is not clipped (there at 7.24, where tanh is 1 - 1e-6), and output biases start at 0.
 """
 
@@ -57,7 +61,8 @@ class OptiDICEConfig:
     """OptiDICE. Defaults follow the official code, without its warm-up."""
 
     alpha: float = 1.0
-    """alpha: strength of the divergence from the data (official default 1, its Maze2D command 0.001; the paper's were not at hand)."""
+    """alpha: strength of the divergence from the data (official default 1, its Maze2D command 0.001; the paper's were
+    not at hand)."""
     divergence: Literal["soft-chi2", "half-pearson", "kl"] = "soft-chi2"
     """f: the official code's 'elu' (its default), 'chisquare' and 'kl'."""
     extraction: Literal["cloning", "projection"] = "projection"

@@ -7,13 +7,15 @@ O-DICE's rule (`core.gradients`) needs a residual with two ends, and Q-form DICE
 
 with the gradient of the f* term
 
-    F + eta (B - <F, B> / <F, F> F)      F: through Q(s, a), V(s') from the target;   B: through V(s'), Q(s, a) from the target
+    F + eta (B - <F, B> / <F, F> F)      F: through Q(s, a), target's V(s');   B: through V(s'), target's Q(s, a)
 
-IQ-Learn drops B, ValueDICE keeps all of it. What it is for: F moves Q at the expert's actions only; B lowers Q(s', a') of the actions that the *policy*
-would take in the states an expert transition leads to, as the objective asks for, without undoing the step along F.
+IQ-Learn drops B, ValueDICE keeps all of it. What it is for: F moves Q at the expert's actions only; B lowers Q(s', a')
+of the actions that the *policy* would take in the states an expert transition leads to, as the objective asks for,
+without undoing the step along F.
 
 Our choices, each with its reason:
-- pi minimises E[T log pi - Q] as in IQ-Learn, not weighted cloning: all rows are the expert's, there is nothing to weigh;
+- pi minimises E[T log pi - Q] as in IQ-Learn, not weighted cloning: all rows are the expert's, there is nothing to
+  weigh;
 - f is IQ-Learn's chi-square, so that eta = 0 and lam = 1/2 is IQ-Learn (`value-expert`), a test;
 - the linear term has no backward part, as in O-DICE: the expert's states stand for those where episodes start;
 - the projection is over all parameters of Q at once, per batch, as in O-DICE.

@@ -1,7 +1,7 @@
 """The registry: what every algorithm is called, how it is built, and what it wants of the run around it.
 
-A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is the
-same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
+A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is
+the same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Entry(NamedTuple):
     """The setting that holds a fraction: it learns from the episodes with the highest return. None learns from all."""
     schedule: str | None = None
     """The setting that holds the length of a schedule: where it is None, the run fills in its own length."""
+    value_start: str | None = None
+    """The setting that says where values start: where it is None, the run fills in a high return of the log."""
     diagnose: str | None = None
     """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
     discount: str | None = "discount"
@@ -57,7 +59,8 @@ class Entry(NamedTuple):
         if spec.discrete and not self.discrete:
             able = ", ".join(name for name, other in algorithms().items() if other.discrete)
             raise OdiceError(
-                f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one of: {able}."
+                f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one "
+                f"of: {able}."
             )
         return self.factory(config, spec)
 
@@ -83,7 +86,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
         if "discount" not in fields:
             declared.setdefault("discount", None)
         entry = Entry(name, config, factory, summary, **declared)
-        named = [entry.best_episodes, entry.schedule, entry.diagnose, entry.discount]
+        named = [entry.best_episodes, entry.schedule, entry.value_start, entry.diagnose, entry.discount]
         for setting in [*named, entry.when_diverged and entry.when_diverged[1]]:
             if setting is not None and setting not in fields:
                 raise unknown_name(f"setting that {name} declares", setting, fields)
@@ -101,7 +104,8 @@ def _load_own() -> None:
 
 
 def algorithms() -> dict[str, Entry]:
-    """Every registered algorithm by name: those of this package, of installed plugins, and what was registered since."""
+    """Every registered algorithm by name: those of this package, of installed plugins, and what was registered
+    since."""
     _load_own()
     load_entry_points()
     return dict(sorted(_REGISTRY.items()))

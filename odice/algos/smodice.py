@@ -1,22 +1,26 @@
 """SMODICE: state matching offline (Ma et al., ICML 2022): demonstrations need no actions, the imperfect data have them.
 
-Match the visitation of *states*: minimise KL(d_pi(s) || d_expert(s)) over policies that the union U of demonstrations and imperfect data
-supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x = r + gamma m V(s') - V(s):
+Match the visitation of *states*: minimise KL(d_pi(s) || d_expert(s)) over policies that the union U of demonstrations
+and imperfect data supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x = r + gamma m V(s') -
+V(s):
 
     V    minimises  (1 - gamma) E_p0[V(s0)] + log E_U[exp(x)]              (`kl-dv`)
                 or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
-    pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its mean over the batch, or max(0, x + 1)
+    pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its batch mean, or max(0, x + 1)
 
-What both are made of is in `algos.mixed`. The discriminator is learnt first, with the policy standing still, and then kept.
-`state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds them (the official
-code makes some, but never samples them: preset `reference` has none).
+What both are made of is in `algos.mixed`. The discriminator is learnt first, with the policy standing still, and then
+kept.
+`state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds
+them (the official code makes some, but never samples them: preset `reference` has none).
 
 Differs from the official code (JasonMa2016/SMODICE):
-- log E exp(x) is computed with its maximum subtracted, and the weights exp(x) are divided by their mean: V is free up to a
-  constant, and so would be the size of the policy's loss;
-- half Pearson's conjugate is the one for non-negative weights, which are those the policy uses; there it is x + x^2 / 2 everywhere;
+- log E exp(x) is computed with its maximum subtracted, and the weights exp(x) are divided by their mean: V is free up
+  to a constant, and so would be the size of the policy's loss;
+- half Pearson's conjugate is the one for non-negative weights, which are those the policy uses; there it is x + x^2 / 2
+  everywhere;
 - the whole discriminator learns; there, only the upper half of its layers does;
-- observations are normalised with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there 256).
+- observations are normalised with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there
+  256).
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ class SMODICEConfig(UnionConfig):
     state_only: bool = True
     """Whether the discriminator sees states alone; off, it sees actions too, and demonstrations need them."""
     discriminator_steps: int = 4000
-    """Updates in which the discriminator alone learns (official: 1000 passes over a trajectory of 1000 rows, 256 at a time)."""
+    """Updates in which the discriminator alone learns (official: 1000 passes over a trajectory of 1000 rows, 256 at a
+    time)."""
     discriminator_penalty: float = 10.0
     """k: weight of (||grad c|| - 1)^2 (official: 10)."""
     value_weight_decay: float = 1e-4

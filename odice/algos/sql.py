@@ -12,16 +12,17 @@ with q = min_i Qbar_i(s, a); both weights are clipped to [0, 100]. The rest is t
     pi   maximises  E_D[w log pi(a|s)]
     Q_i  minimises  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
 
-SQL's weight is exactly 0 for actions of negative advantage: it does not imitate them at all ("sparse"). Its loss of V at
-alpha = 1 is twice that of semi-gradient V-DICE with Pearson's chi-square at lam = 1/2, with q in the place of r + gamma m V(s').
+SQL's weight is exactly 0 for actions of negative advantage: it does not imitate them at all ("sparse"). Its loss of V
+at alpha = 1 is twice that of semi-gradient V-DICE with Pearson's chi-square at lam = 1/2, with q in the place of r +
+gamma m V(s').
 
-EQL's exponential is kept in range as the official code does it: z is cut at `exponent_cap`, beyond which only V / alpha pulls,
-and the whole loss is divided by exp(max z), which acts as an adaptive learning rate.
+EQL's exponential is kept in range as the official code does it: z is cut at `exponent_cap`, beyond which only V / alpha
+pulls, and the whole loss is divided by exp(max z), which acts as an adaptive learning rate.
 
 Differs from the paper, as the official code (ryanxhr/IVR) does, each by a named setting:
 - SQL's weight has neither the "+1" nor the "2 alpha" of u (`sparse_ratio` puts both back);
-- EQL's weight is ten times as sharp as the loss it comes from (`sharpness`; the paper's is 1).
-Differs from the official code: no dropout (there, in the policy on Kitchen; the value dropout of its AntMaze config is inactive).
+- EQL's weight is ten times as sharp as the loss it comes from (`sharpness`; the paper's is 1). Differs from the
+  official code: no dropout (there, in the policy on Kitchen; the value dropout of its AntMaze config is inactive).
 """
 
 from __future__ import annotations

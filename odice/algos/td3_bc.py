@@ -6,17 +6,21 @@
 
 The factor k makes alpha independent of the scale of the rewards; alpha = 0 is behaviour cloning.
 
-One update, in this order: both critics; then, at every `policy_delay`-th update, the policy with the *new* critics, and after it all
-targets (policy's and critics') by Polyak. Between two policy steps the targets stand still.
+The loss of Q_i above is its semi-gradient. `gradient` may also be `orthogonal`: the backward gradient of (r + gamma m
+Q_i(s', a') - min_j Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forward one and added with strength eta
+(`core.bellman`), or `true`: all of it, without a target. Neither is in the paper.
 
-Differs from the official code (sfujim/TD3_BC): in nothing but that k's denominator has a floor of 1e-8, where theirs divides by
-zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalised.
+One update, in this order: both critics; then, at every `policy_delay`-th update, the policy with the *new* critics, and
+after it all targets (policy's and critics') by Polyak. Between two policy steps the targets stand still.
+
+Differs from the official code (sfujim/TD3_BC): in nothing but that k's denominator has a floor of 1e-8, where theirs
+divides by zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalised.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +30,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
+from odice.core import vdice
+from odice.core.bellman import squared_losses
 from odice.core.critics import Critic, min_over_heads
+from odice.core.gradients import orthogonal, rule, rule_gradient
 from odice.core.networks import Init
 from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.policies import TanhPolicy
@@ -49,6 +56,10 @@ class TD3BCConfig:
     """c: largest noise on the target policy's action."""
     policy_delay: int = 2
     """Updates of the critics for one of the policy and the targets."""
+    gradient: Literal["semi", "orthogonal", "true"] = "semi"
+    """What becomes of the gradient through Q(s', a'): dropped (TD3), projected off the forward one, or kept."""
+    eta: float = 1.0
+    """eta: strength of the projected backward gradient, where `gradient` is orthogonal."""
     critic_hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of each critic."""
     policy_hidden: tuple[int, ...] = (256, 256)
@@ -68,6 +79,7 @@ class TD3BCConfig:
             value = getattr(self, name)
             require(0 <= value < float("inf"), f"{name} must be a finite number of at least 0, got {value}.")
         require(self.policy_delay >= 1, f"policy_delay must be at least 1, got {self.policy_delay}.")
+        orthogonal(self.eta)
 
 
 class PolicyMetrics(NamedTuple):
@@ -89,11 +101,16 @@ class State(NamedTuple):
     step: Int[Array, ""]
 
 
-def td_target(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray) -> Float[Array, " b"]:
-    """r + gamma m min_j Qbar_j(s', a') with a smoothed target action."""
+def next_action(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray) -> Float[Array, "b act"]:
+    """The target policy's action at s', smoothed."""
     noise = cfg.target_noise * jax.random.normal(key, batch.action.shape)
     action = state.policy_target.mode(batch.next_obs) + jnp.clip(noise, -cfg.noise_clip, cfg.noise_clip)
-    q_next = min_over_heads(state.critic_target(batch.next_obs, jnp.clip(action, -1.0, 1.0)))
+    return jnp.clip(action, -1.0, 1.0)
+
+
+def td_target(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray) -> Float[Array, " b"]:
+    """r + gamma m min_j Qbar_j(s', a') with a smoothed target action."""
+    q_next = min_over_heads(state.critic_target(batch.next_obs, next_action(cfg, state, batch, key)))
     return batch.reward + cfg.discount * batch.mask * q_next
 
 
@@ -103,6 +120,22 @@ def critic_loss(
     """The squared errors of both heads, added; and the mean of Q."""
     q = critic(batch.obs, batch.action)
     return jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1)), jnp.mean(q)
+
+
+def rule_critic_gradient(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray):
+    """The squared error, the mean of Q, and the gradient under a rule that does not drop the backward part."""
+    how, action = rule(cfg.gradient, cfg.eta), next_action(cfg, state, batch, key)
+    bars = state.critic_target(batch.obs, batch.action), state.critic_target(batch.next_obs, action)
+    seen = {}
+
+    def losses(q, q_next):
+        seen["q"] = q
+        frozen = vdice.freeze(how, q, q_next, *bars)
+        return squared_losses(frozen, batch.reward, batch.mask, cfg.discount, scale=1.0)
+
+    here, there = lambda net: net(batch.obs, batch.action), lambda net: net(batch.next_obs, action)
+    result = rule_gradient(how, state.critic, here, there, losses)
+    return (result.losses["forward"], jnp.mean(seen["q"])), result.gradient
 
 
 def policy_loss(
@@ -149,8 +182,11 @@ def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
         )
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        target_q = td_target(cfg, state, batch, key)
-        (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, target_q, batch)
+        if cfg.gradient == "semi":
+            target_q = td_target(cfg, state, batch, key)
+            (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, target_q, batch)
+        else:
+            (loss, q_mean), gradient = rule_critic_gradient(cfg, state, batch, key)
         critic, critic_opt = step(critic_optimizer, gradient, state.critic_opt, state.critic)
         state = state._replace(critic=critic, critic_opt=critic_opt, step=state.step + 1)
         due = state.step % cfg.policy_delay == 0

@@ -11,7 +11,8 @@ from odice.errors import OdiceError, unknown_name
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise the message as an `OdiceError` unless the condition holds. Write it so that NaN fails: `0 <= x`, not `x >= 0`."""
+    """Raise the message as an `OdiceError` unless the condition holds. Write it so that NaN fails: `0 <= x`, not `x >=
+    0`."""
     if not holds:
         raise OdiceError(message)
 

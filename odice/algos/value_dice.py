@@ -1,18 +1,20 @@
-"""ValueDICE: imitation by distribution matching (Kostrikov, Nachum, Tompson, ICLR 2020), offline: the true gradient of Q-form DICE.
+"""ValueDICE: imitation by distribution matching (Kostrikov, Nachum, Tompson, ICLR 2020), offline: the true gradient of
+Q-form DICE.
 
-The KL divergence between the visitations of the policy and the expert, in its Donsker-Varadhan form, with Q = -nu of the paper:
+The KL divergence between the visitations of the policy and the expert, in its Donsker-Varadhan form, with Q = -nu of
+the paper:
 
     J = log E_expert[exp(R)] + (1 - gamma) E[Q(s, a0)],      R = gamma m Q(s', a') - Q(s, a),   a0 ~ pi(s), a' ~ pi(s')
-    Q    minimises   J + c E[(||grad_(s, a) Q|| - 1)^2]                                        J's minimum is -KL(d_pi || d_expert)
+    Q    minimises   J + c E[(||grad_(s, a) Q|| - 1)^2]          J's minimum is -KL(d_pi || d_expert)
     pi   maximises   J - o sum_layers ||offdiag(W' W)||^2
 
-Both with all of J's gradient: no target network, nothing stopped. The states of the data stand for those where episodes start. The log
-mean exp is computed with its maximum subtracted. exp(R) / E[exp(R)] is the density ratio d_pi / d_expert, so -R, the recovered reward,
-is log d_expert / d_pi up to a constant.
+Both with all of J's gradient: no target network, nothing stopped. The states of the data stand for those where episodes
+start. The log mean exp is computed with its maximum subtracted. exp(R) / E[exp(R)] is the density ratio d_pi /
+d_expert, so -R, the recovered reward, is log d_expert / d_pi up to a constant.
 
-On a finite sample the minimum over Q is -infinity as soon as the policy leaves the expert's actions: the gradient penalty is what makes
-the problem well posed. It is taken between (s, a) and a shuffled batch of (s', a'), a' ~ pi: without a replay buffer there is no
-other second point (as the offline fork gkswamy98/valuedice has it).
+On a finite sample the minimum over Q is -infinity as soon as the policy leaves the expert's actions: the gradient
+penalty is what makes the problem well posed. It is taken between (s, a) and a shuffled batch of (s', a'), a' ~ pi:
+without a replay buffer there is no other second point (as the offline fork gkswamy98/valuedice has it).
 
 A constant added to Q changes nothing in J (where no row is terminated), so the last layer of Q has no bias.
 
@@ -20,7 +22,8 @@ One update: the policy's actions; both gradients at the networks of before; Adam
 
 Differs from the official code (google-research/value_dice):
 - fully offline: no replay buffer, so no mixing with it (beta = 0) and no exploration;
-- terminated rows are masked. The official code knows only absorbing states; with these in the data (`absorbing`) no row is terminated;
+- terminated rows are masked. The official code knows only absorbing states; with these in the data (`absorbing`) no row
+  is terminated;
 - Adam's epsilon is 1e-8, not Keras's 1e-7; batches are drawn with replacement.
 """
 
@@ -90,7 +93,8 @@ class State(NamedTuple):
 
 
 def orthogonal_penalty(network: MLP) -> Float[Array, ""]:
-    """sum over layers of ||offdiag(W' W)||^2: how far the columns of each layer are from orthogonal, whatever their lengths."""
+    """sum over layers of ||offdiag(W' W)||^2: how far the columns of each layer are from orthogonal, whatever their
+    lengths."""
     products = [weight.T @ weight for weight in network.weights]
     return sum((jnp.sum(jnp.square(p - jnp.diag(jnp.diag(p)))) for p in products), start=jnp.zeros(()))
 

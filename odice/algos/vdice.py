@@ -5,6 +5,9 @@ V-DICE learns a value function from a fixed log, and reads from it how much to i
     V   minimises  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
     pi  maximises  E_D[w(R) log pi(a|s)]
 
+With `value_sample` and `policy_sample` the divergence's temperature and the policy's choice are adapted
+(`core.adaptive`): what holds in a run without a preset (docs/defaults.md).
+
 The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
 
 | name         | gradient of the f* term                  | frozen sides                                   |
@@ -17,10 +20,11 @@ One update, in this order: values and targets; residuals; the gradient of V unde
 the policy's weight from the residual R_f *of before the V step*; Adam on the policy.
 
 Differs from the paper (ODICE, ICLR 2024), each by a named setting:
-- the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and it is
-  clamped at 100, as the released code does (`weight_clamp`);
+- the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and
+  it is clamped at 100, as the released code does (`weight_clamp`);
 - the projection acts once per batch on the mean gradients, as Algorithm 1, not per sample as section 2.3;
-- twin values, LayerNorm, a 1024-wide policy and weight decay belong to the `reference` preset; the paper's text has none.
+- twin values, LayerNorm, a 1024-wide policy and weight decay belong to the `reference` preset; the paper's text has
+  none.
 """
 
 from __future__ import annotations
@@ -31,13 +35,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
-from odice.core import vdice
-from odice.core.divergences import DivergenceLike, divergence
+from odice.core import adaptive, vdice
+from odice.core.divergences import Divergence, DivergenceLike, divergence, tempered
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, value_network
@@ -51,9 +55,11 @@ class VDICEConfig:
     """What the three members share. Defaults follow the paper's text."""
 
     lam: float = 0.6
-    """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V diverge."""
+    """lambda: weight of f*(R) against (1 - lambda) V(s). Larger searches harder for good actions; too large lets V
+    diverge."""
     divergence: DivergenceLike = "pearson"
-    """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a `Divergence`."""
+    """f: the divergence between the policy's and the data's visitation: a name (`odice list` shows them) or a
+    `Divergence`."""
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     polyak: float = 0.005
@@ -82,6 +88,21 @@ class VDICEConfig:
     """Initialisation of all networks: torch's uniform, or orthogonal with gain sqrt(2)."""
     batch_size: int = 256
     """Transitions per update."""
+    value_sample: float | None = None
+    """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
+    values are those of the data's own policy, near 0 those of its best actions. Only the excess of a weight over 1 is
+    then sent backward. None keeps the divergence, and the rewards' scale counts."""
+    policy_sample: float | None = None
+    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the
+    place of `policy_weight`. None keeps `policy_weight`."""
+    value_start: float | None = 0.0
+    """What V is before the first update, beside the networks' own output; None is a high return of the log."""
+    cosine_steps: int | None = 0
+    """The learning rates fall to 0 along a cosine over this many updates; None is the length of the run, 0 keeps
+    them."""
+    average: float = 0.0
+    """The policy is the average of its weights over about the last 1/average of the updates so far; 0 is the latest
+    weights."""
     diagnose: bool = False
     """Log the two gradients' norms, cosine, projection and Theorem 2's bound on eta."""
 
@@ -90,6 +111,12 @@ class VDICEConfig:
             0 < self.lam < 1,
             f"lam must lie strictly between 0 and 1, got {self.lam}: it trades (1 - lam) V for lam f*.",
         )
+        for name in ("value_sample", "policy_sample"):
+            share = getattr(self, name)
+            require(
+                share is None or 0 < share < 1, f"{name} must lie strictly between 0 and 1, got {share}: it is a share."
+            )
+        require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
         validate(self)
         divergence(self.divergence)
 
@@ -113,12 +140,19 @@ class State(NamedTuple):
     value_opt: optax.OptState
     policy_opt: optax.OptState
     step: Int[Array, ""]
+    log_temperature: Float[Array, ""] | None = None
+    choice: adaptive.Choice | None = None
+    average: Policy | None = None
+
+
+def _rate(cfg: VDICEConfig, first: float) -> float | optax.Schedule:
+    return optax.cosine_decay_schedule(first, cfg.cosine_steps) if cfg.cosine_steps else first
 
 
 def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     f = divergence(cfg.divergence)
-    value_optimizer = adam(cfg.value_lr)
-    policy_optimizer = adam(cfg.policy_lr, cfg.policy_weight_decay)
+    value_optimizer = adam(_rate(cfg, cfg.value_lr))
+    policy_optimizer = adam(_rate(cfg, cfg.policy_lr), cfg.policy_weight_decay)
 
     def init(key) -> State:
         key_value, key_policy = jax.random.split(key)
@@ -133,37 +167,63 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             value_opt=value_optimizer.init(value),  # pyright: ignore[reportArgumentType]
             policy_opt=policy_optimizer.init(policy),  # pyright: ignore[reportArgumentType]
             step=jnp.zeros((), jnp.int32),
+            log_temperature=None if cfg.value_sample is None else adaptive.first_temperature(),
+            choice=None if cfg.policy_sample is None else adaptive.first_choice(),
+            average=jax.tree.map(jnp.copy, policy) if cfg.average else None,
         )
 
-    def value_gradient(state: State, batch: Batch):
+    def values(network: Ensemble, obs):
+        return network(obs) + cfg.value_start if cfg.value_start else network(obs)
+
+    def value_gradient(state: State, batch: Batch, f: Divergence):
         """The rule's gradient of V, and the residual R_f that the policy's weight is made of."""
-        if rule.use_target:
-            v_target, v_next_target = state.target(batch.obs), state.target(batch.next_obs)
+        target = (values(state.target, batch.obs), values(state.target, batch.next_obs)) if rule.use_target else None
         residuals = {}
 
         def losses(v, v_next):
-            target = (v_target, v_next_target) if rule.use_target else (v, v_next)
-            frozen = vdice.freeze(rule, v, v_next, *target)
+            frozen = vdice.freeze(rule, v, v_next, *(target or (v, v_next)))
             residuals["forward"] = vdice.residual(v, frozen.v_next_bar, batch.reward, batch.mask, cfg.discount)
-            return vdice.losses(frozen, batch.reward, batch.mask, divergence=f, lam=cfg.lam, discount=cfg.discount)
+            return vdice.losses(
+                frozen,
+                batch.reward,
+                batch.mask,
+                divergence=f,
+                lam=cfg.lam,
+                discount=cfg.discount,
+                excess=cfg.value_sample is not None,
+            )
 
         result = rule_gradient(
             rule,
             state.value,
-            here=lambda value: value(batch.obs),
-            there=lambda value: value(batch.next_obs),
+            here=lambda value: values(value, batch.obs),
+            there=lambda value: values(value, batch.next_obs),
             losses=losses,
             diagnose=cfg.diagnose,
         )
         return result, residuals["forward"]
 
+    def imitation_weight(state: State, residual_fwd, weigh: Divergence):
+        """How much each transition is imitated, from R_f; and the choice and temperature of the next update."""
+        choice, log_temperature = state.choice, state.log_temperature
+        if log_temperature is not None and cfg.value_sample is not None:
+            used = jnp.mean(weigh.weight(residual_fwd), axis=0)
+            log_temperature = adaptive.next_temperature(log_temperature, used, cfg.value_sample)
+        if choice is None or cfg.policy_sample is None:
+            # One weight per sample: the mean over the heads of the clamped weights.
+            weight = jnp.mean(residual_weight(residual_fwd, weigh, cfg.policy_weight, cfg.weight_clamp), axis=0)
+            return weight, choice, log_temperature
+        residual = jnp.mean(residual_fwd, axis=0)
+        weight = adaptive.choice_weight(residual, choice, cfg.weight_clamp)
+        return weight, adaptive.next_choice(choice, residual, weight, cfg.policy_sample), log_temperature
+
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
-        result, residual_fwd = value_gradient(state, batch)
+        weigh = f if state.log_temperature is None else tempered(f, jnp.exp(state.log_temperature))
+        result, residual_fwd = value_gradient(state, batch, weigh)
         value, value_opt = step(value_optimizer, result.gradient, state.value_opt, state.value)
 
-        # One weight per sample: the mean over the heads of the clamped weights.
-        weight = jnp.mean(residual_weight(residual_fwd, f, cfg.policy_weight, cfg.weight_clamp), axis=0)
+        weight, choice, log_temperature = imitation_weight(state, residual_fwd, weigh)
         policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
             state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
         )
@@ -178,12 +238,21 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
+        if log_temperature is not None:
+            metrics["temperature"] = jnp.exp(log_temperature)
+        if choice is not None:
+            metrics["threshold"] = choice.threshold
         if cfg.diagnose and result.diagnostics is not None:
             metrics |= result.diagnostics._asdict()
-        state = State(value, polyak(value, state.target, cfg.polyak), policy, value_opt, policy_opt, state.step + 1)
-        return state, metrics
+        average = state.average
+        if average is not None:
+            average = adaptive.running_mean(average, policy, state.step, cfg.average)
+        target = polyak(value, state.target, cfg.polyak)
+        return State(
+            value, target, policy, value_opt, policy_opt, state.step + 1, log_temperature, choice, average
+        ), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy if state.average is None else state.average)
 
 
 DECLARED: dict[str, Any] = {
@@ -192,6 +261,8 @@ DECLARED: dict[str, Any] = {
     "value": lambda state: state.value,
     "when_diverged": ("lower", "lam"),
     "health": WEIGHTS,
+    "schedule": "cosine_steps",
+    "value_start": "value_start",
 }
 
 

@@ -4,18 +4,20 @@
     pi   maximises  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)]
     Q_i  minimises  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
 
-Errors of a maximum are Gumbel distributed, and this loss is the likelihood of such errors. Its minimum over V(s) is the soft maximum
+Errors of a maximum are Gumbel distributed, and this loss is the likelihood of such errors. Its minimum over V(s) is the
+soft maximum
 
     V(s) = beta log E_{a ~ D}[exp(q(s, a) / beta)]
 
-over the logged actions: beta -> 0 is their maximum, beta -> infinity their mean. It is the dual of a KL divergence, f-DVL's third one
-("reverse KL"). EQL has the same minimum, but other gradients beyond the cap: there its linear term still pulls, here nothing does.
+over the logged actions: beta -> 0 is their maximum, beta -> infinity their mean. It is the dual of a KL divergence,
+f-DVL's third one ("reverse KL"). EQL has the same minimum, but other gradients beyond the cap: there its linear term
+still pulls, here nothing does.
 
-The exponential is kept in range as the official code does it: the loss is divided by exp(max z), at least by exp(-1), which acts as an
-adaptive learning rate.
+The exponential is kept in range as the official code does it: the loss is divided by exp(max z), at least by exp(-1),
+which acts as an adaptive learning rate.
 
-Differs from the official code (Div99/xql, offline): no dropout; no action noise, no gradient penalty and no logarithm of the loss,
-which are off there. Discrete actions are ours.
+Differs from the official code (Div99/xql, offline): no dropout; no action noise, no gradient penalty and no logarithm
+of the loss, which are off there. Discrete actions are ours.
 """
 
 from __future__ import annotations

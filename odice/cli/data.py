@@ -1,16 +1,16 @@
-"""`odice data`: look a data set over, convert it, or collect one (`cli.collect`)."""
+"""`odice data`: look a data set over, write a schema for a table, convert it, or collect one (`cli.collect`)."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from odice.data.schema import GROUPS, Schema
+from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -32,15 +32,19 @@ class Source:
     """Which reader to use where looking is not enough: d4rl, minari, arrays, table."""
     schema: Path | None = None
     """A TOML or JSON file that says what the columns of a table mean, where they are not called by the usual names."""
-    table: tyro.conf.OmitArgPrefixes[Schema] = field(default_factory=Schema)
+    table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
+    env_id: str | None = None
+    """Environment a table comes from."""
+    ref_min: float | None = None
+    """Return of a table's data that counts as score 0."""
+    ref_max: float | None = None
+    """Return that counts as score 100."""
 
     def load(self) -> Dataset:
         from odice.data.load import load
 
-        columns = {key: value for key, value in asdict(self.table).items() if value not in (None, ())}
-        options = {key: ",".join(value) if key in GROUPS else value for key, value in columns.items()}
-        if self.schema is not None:
-            options["schema"] = self.schema
+        about = {"env_id": self.env_id, "ref_min": self.ref_min, "ref_max": self.ref_max}
+        options = {**self.table.table(self.schema), **{key: value for key, value in about.items() if value is not None}}
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             return load(self.source, format=self.format, data_dir=self.data_dir, **options)
@@ -96,6 +100,27 @@ class Convert:
         dataset = self.source.load()
         place = save(dataset, str(self.out), self.to)
         print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
+        return 0
+
+
+@dataclass(frozen=True)
+class WriteSchema:
+    """Write a schema file for a table: what its columns seem to be, to be corrected by hand and given as `--schema`."""
+
+    log: tyro.conf.Positional[Path]
+    """A Parquet or CSV file, or a folder of them."""
+    out: Path | None = None
+    """Where to write; by default the log's name with .toml."""
+
+    def run(self) -> int:
+        from odice.data.readers.draft import draft
+
+        out = self.out or self.log.with_name(f"{self.log.name.split('.')[0]}.toml")
+        if out.exists():
+            raise OdiceError(f"{out} exists already; choose another name with --out.")
+        text, open_questions = draft(self.log, out)
+        out.write_text(text, "utf-8")
+        print(f"{out}: " + (f"please say what {' and '.join(open_questions)} is" if open_questions else "complete"))
         return 0
 
 
@@ -162,12 +187,12 @@ def _facts(s: dict[str, Any]):
             "time",
         )
     else:
-        low, high = min(a["min"] or 0 for a in s["actions"]), max(a["max"] or 0 for a in s["actions"])
         worst = max(s["actions"], key=lambda a: a["saturation"])
+        ranges = [f"{a['name']} from {number(a['min'] or 0)} to {number(a['max'] or 0)}" for a in s["actions"][:4]]
+        more = f" and {len(s['actions']) - 4} more" if len(s["actions"]) > 4 else ""
         yield (
             "action",
-            f"{s['action_dim']} numbers from {number(low)} to {number(high)}; {worst['name']} is at its bound "
-            f"{worst['saturation']:.1%} of the time",
+            f"{', '.join(ranges)}{more}; {worst['name']} is at its bound {worst['saturation']:.1%} of the time",
         )
     if s["env"]:
         yield "environment", s["env"]
@@ -194,7 +219,7 @@ def _bars(histogram: dict[str, Any], width: int = 40):
 
 
 def main(argv: list[str]) -> int:
-    commands: dict[str, Any] = {"inspect": Inspect, "convert": Convert}
+    commands: dict[str, Any] = {"inspect": Inspect, "schema": WriteSchema, "convert": Convert}
     # The flags of `collect` know SAC's settings, and those jax: not for the others to wait for.
     if not argv or argv[0] not in commands:
         from odice.cli.collect import Collect
@@ -203,7 +228,7 @@ def main(argv: list[str]) -> int:
     chosen = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="odice data",
-        description="Look a data set over, write it in another layout, or make one.",
+        description="Look a data set over, write a schema for a table or the data in another layout, or make some.",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

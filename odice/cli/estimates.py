@@ -25,7 +25,8 @@ class LogOptions:
     data: Annotated[str | None, tyro.conf.arg(metavar="LOG")] = None
     """Estimate from this log: a file, a Minari id or a D4RL name."""
     discount: float | None = None
-    """Discount of the estimates; by default that of the policy's training, else 0.99. Undiscounted returns are shown too."""
+    """Discount of the estimates; by default that of the policy's training, else 0.99. Undiscounted returns are shown
+    too."""
     horizon: int | None = None
     """Steps that count; by default the longest episode of the log."""
     estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "dice")

@@ -1,4 +1,5 @@
-"""`odice evaluate`: what a policy earns in its environment, with and without noise; or, with `--data`, by a log alone."""
+"""`odice evaluate`: what a policy earns in its environment, with and without noise; or, with `--data`, by a log
+alone."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked. With
-    --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the log."""
+    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked.
+    With --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the
+    log."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """A run directory, or a policy's own folder."""
@@ -118,6 +120,7 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
     table = Table(title=escape(title), title_justify="left")
     scored = found[0].score is not None
     heads = ["noise", "start\nnoise", *(["score"] if scored else []), "return", "worst", "worst\n- mean", "length"]
+    heads += ["cost"] if found[0].cost is not None else []
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for row in found:
@@ -130,6 +133,7 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
             f"{row.worst:.1f}",
             "-" if difference is None else f"{difference:.1f} %",
             f"{row.lengths.mean():.0f}",
+            *([f"{row.cost:.2f}"] if row.cost is not None else []),
         )
     console.print(table)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odice.cli.train import plan_of
+from odice.cli.train import plan_of, work
 
 ABOUT = (
     "Learn a policy from demonstrations, without rewards: `odice imitate --data hopper-expert-v2 --episode 1`. "
@@ -11,7 +11,4 @@ ABOUT = (
 
 
 def main(argv: list[str]) -> int:
-    from odice.run.train import train_plan
-
-    train_plan(plan_of(argv, "odice imitate", ABOUT, imitation=True))
-    return 0
+    return work(plan_of(argv, "odice imitate", ABOUT, imitation=True))

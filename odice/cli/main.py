@@ -11,9 +11,11 @@ from odice.errors import OdiceError, exit_code, unknown_name
 COMMANDS = {
     "data": "look a data set over and say what is wrong with it; convert it; collect one",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
+    "sweep": "train every combination of data sets, algorithms, settings and seeds, each exactly once",
     "imitate": "learn a policy from demonstrations, without rewards",
     "evaluate": "what a policy earns: in its environment, or estimated from a log alone (--data)",
     "select": "rank policies by what a log says about them, without a simulator",
+    "report": "compare runs: tables, statistics, curves; one page, Markdown, LaTeX, CSV or figures",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",

@@ -6,11 +6,19 @@ import sys
 from collections.abc import Mapping
 
 _RUN = {"--normalise-obs": "--normalize-obs", "--imperfect": "--suboptimal", "--normalise": "--normalize"}
+# A bare --reward is the reward map in training, and --episode the episodes to imitate; so columns say that they are
+# columns.
+_COLUMNS = {f"--{name}": f"--{name}-columns" for name in ("observation", "action", "next-observation")}
+_COLUMNS |= {
+    f"--{name}": f"--{name}-column"
+    for name in ("reward", "terminated", "truncated", "episode", "first", "last", "step")
+}
+_COLUMNS["--n-actions"] = "--n-choices"
 # command -> old flag -> new flag
 RENAMED: dict[str, dict[str, str]] = {
     "train": _RUN,
     "imitate": _RUN,
-    "data": {"--behaviour": "--behavior", "--lanes": "--num-envs"},
+    "data": {"--behaviour": "--behavior", "--lanes": "--num-envs", **_COLUMNS},
 }
 
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """Rank runs, checkpoints and settings by how much better than the log's behavior they are at least; says when to clone it."""
+    """Rank runs, checkpoints and settings by how much better than the log's behavior they are at least; says when to
+    clone it."""
 
     policies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
-    """Run directories (of one seed or several) or policies' own folders; of a run its last and its best policy are ranked."""
+    """Run directories (of one seed or several) or policies' own folders; of a run its last and its best policy are
+    ranked."""
     seed: int = 0
     """Seed of the estimators."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None

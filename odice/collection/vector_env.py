@@ -55,7 +55,8 @@ class VectorEnv:
         return {"number": self._number.tolist(), "length": self._length.tolist()}
 
     def scale(self, action: np.ndarray) -> np.ndarray:
-        """From [-1, 1] to the environment's units. (Not `action_map`: another order rounds differently, and data exist.)"""
+        """From [-1, 1] to the environment's units. (Not `action_map`: another order rounds differently, and data
+        exist.)"""
         return np.clip((self.high + self.low) / 2 + (self.high - self.low) / 2 * action, self.low, self.high)
 
     def unscale(self, action: np.ndarray) -> np.ndarray:

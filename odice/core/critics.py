@@ -66,7 +66,8 @@ def min_over_heads(q: Heads) -> Float[Array, "*b"]:
 
 
 def expectile(u: Float[Array, "*n"], tau: float) -> Float[Array, "*n"]:
-    """|tau - 1{u < 0}| u^2, elementwise; its minimiser over a shift of u is the tau-expectile, and tau = 1/2 is half u^2."""
+    """|tau - 1{u < 0}| u^2, elementwise; its minimiser over a shift of u is the tau-expectile, and tau = 1/2 is half
+    u^2."""
     return jnp.where(u < 0, 1.0 - tau, tau) * jnp.square(u)
 
 
@@ -80,7 +81,8 @@ def huber(u: Float[Array, "*n"], delta: float) -> Float[Array, "*n"]:
 
 
 def q_at(critic, obs: Float[Array, "b obs"], action: Float[Array, "n b act"] | None) -> Float[Array, "heads n b"]:
-    """Q_i(s, a) for every action drawn: one action a state at a time, so that the layers' activations stay in the cache."""
+    """Q_i(s, a) for every action drawn: one action a state at a time, so that the layers' activations stay in the
+    cache."""
     if action is None:
         return jnp.moveaxis(critic.every(obs), -1, 1)
     return jnp.moveaxis(jax.lax.map(lambda one: critic(obs, one), action), 0, 1)

@@ -2,8 +2,8 @@
 
     c  minimises  E_expert[-log sigmoid(c)] + E_union[-log(1 - sigmoid(c))] + k E[(||grad c|| - 1)^2]
 
-At the minimum without the penalty, c = log d_expert / d_union. The penalty is taken at random points between the two samples; it keeps c
-finite where they do not overlap.
+At the minimum without the penalty, c = log d_expert / d_union. The penalty is taken at random points between the two
+samples; it keeps c finite where they do not overlap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """f-divergences as values: `f`, its non-negative convex conjugate, and the weight that conjugate hands to the policy.
 
-DICE compares the policy's visitation P with the data's Q through D_f(P‖Q) = E_Q[f(P/Q)]. What the algorithms need of f is
+DICE compares the policy's visitation P with the data's Q through D_f(P‖Q) = E_Q[f(P/Q)]. What the algorithms need of f
+is
 
     conjugate(y) = sup_{x >= 0} (x y - f(x))        (`f*_p` in the paper's Lemma 1)
     weight(y)    = max(0, (f')^{-1}(y))             = d conjugate / dy  >= 0
@@ -9,8 +10,8 @@ The weight is the density ratio P/Q that a residual y asks for.
 
 Numerics. Several conjugates have a pole, or grow like exp. From `y_cap` upwards each conjugate continues along its
 tangent, so it stays convex, increasing and finite, and it is the *weight* that is capped (at `W_MAX` for the poles and
-the exponentials). Clamping y instead would make the gradient vanish exactly where the residual is largest. The derivative
-is given to jax explicitly as `weight`, so no unused branch can poison a gradient with NaN.
+the exponentials). Clamping y instead would make the gradient vanish exactly where the residual is largest. The
+derivative is given to jax explicitly as `weight`, so no unused branch can poison a gradient with NaN.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from odice.errors import OdiceError, unknown_name
 Curve = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
 
 W_MAX = 1e3
-"""The largest weight of a divergence whose weight has a pole or grows exponentially. Policies clamp at 100, far below."""
+"""The largest weight of a divergence whose weight has a pole or grows exponentially. Policies clamp at 100, far
+below."""
 
 _POLE_GAP = 1e-4
 """How near float32 may come to a square-root pole: closer, rounding of y would dominate the weight."""
@@ -76,6 +78,18 @@ def from_formulas(name: str, f: Curve, conjugate: Curve, weight: Curve, y_max=ma
     return Divergence(name, f, safe_conjugate, safe_weight, y_max, y_cap)
 
 
+def tempered(divergence: Divergence, temperature: Float[Array, ""] | float) -> Divergence:
+    """`temperature` times f: a residual counts in units of the temperature, so rewards c times as large cancel with
+    it."""
+    return divergence._replace(
+        f=lambda x: temperature * divergence.f(x),
+        conjugate=lambda y: temperature * divergence.conjugate(y / temperature),
+        weight=lambda y: divergence.weight(y / temperature),
+        y_max=math.inf,
+        y_cap=math.inf,
+    )
+
+
 def _xlogx(x):
     positive = x > 0
     return jnp.where(positive, x * jnp.log(jnp.where(positive, x, 1.0)), 0.0)
@@ -118,8 +132,9 @@ def _kl_normalized() -> Divergence:
 def _kl_donsker_varadhan() -> Divergence:
     """KL with E_Q[w] = 1 enforced. The dual is log E_Q[e^y] in place of E_Q[f*(y)].
 
-    `conjugate` returns that one number for every sample of the last axis: its mean is the dual, and the gradient of its sum
-    is `weight`, as for the pointwise ones. Weights average to 1, so they are at most the batch size: nothing to cap.
+    `conjugate` returns that one number for every sample of the last axis: its mean is the dual, and the gradient of its
+    sum is `weight`, as for the pointwise ones. Weights average to 1, so they are at most the batch size: nothing to
+    cap.
     """
 
     def weight(y):
@@ -231,7 +246,8 @@ def _neyman() -> Divergence:
 
 
 def alpha(a: float) -> Divergence:
-    """The Cressie-Read / Amari family; a = 2 is half Pearson, 1/2 twice Hellinger, -1 half Neyman, a -> 1 and 0 the two KLs."""
+    """The Cressie-Read / Amari family; a = 2 is half Pearson, 1/2 twice Hellinger, -1 half Neyman, a -> 1 and 0 the two
+    KLs."""
     if a in (0.0, 1.0):
         raise ValueError("alpha(0) is 'forward-kl' and alpha(1) is 'kl-normalized'; the formula here divides by zero")
     p = 1 / (a - 1)

@@ -49,8 +49,8 @@ def advantage_weight(advantage: Float[Array, " b"], temperature: float, clamp: f
 def log_ratio(x: Float[Array, " b"], divergence: str, *, floor_below_one: bool = False) -> Float[Array, " b"]:
     """log w(x) in a form whose gradient does not vanish or overflow where w is small.
 
-    Half Pearson's w is 0 below x = -1: there its log is held at log(1e-10). `floor_below_one` does so for every x < 0, which
-    is what OptiDICE's released code does by mistake.
+    Half Pearson's w is 0 below x = -1: there its log is held at log(1e-10). `floor_below_one` does so for every x < 0,
+    which is what OptiDICE's released code does by mistake.
     """
     if divergence == "kl":
         return x - 1
@@ -73,6 +73,7 @@ def weighted_cloning(
 
 
 def effective_sample_size(weight: Float[Array, " b"]) -> Float[Array, ""]:
-    """(sum w)^2 / sum w^2, as a share of the batch: 1 when all weights are equal, 1/b when one sample has everything."""
+    """(sum w)^2 / sum w^2, as a share of the batch: 1 when all weights are equal, 1/b when one sample has
+    everything."""
     total, squares = jnp.sum(weight), jnp.sum(weight * weight)
     return total * total / jnp.maximum(squares * weight.shape[0], jnp.finfo(weight.dtype).tiny)

@@ -24,7 +24,8 @@ from jaxtyping import Array, Float, PyTree
 from odice.errors import OdiceError, unknown_name
 
 FORWARD_FLOOR = 1e-10
-"""Floor of <F, F> in the projection. Every residual may sit where f*' = 0: then F = 0, kappa = 0 and B passes unprojected."""
+"""Floor of <F, F> in the projection. Every residual may sit where f*' = 0: then F = 0, kappa = 0 and B passes
+unprojected."""
 
 
 class Rule(NamedTuple):
@@ -97,8 +98,8 @@ def combine(rule: Rule, forward: PyTree, backward: PyTree) -> tuple[PyTree, Diag
 class LossPair(NamedTuple):
     """The losses of one residual pair, as functions of the network's outputs here (x = V(s)) and next (x' = V(s')).
 
-    `forward` may only depend on x through a gradient and `backward` only on x'; `rest` is everything else on x
-    (the linear term). The rule acts on the pair, `rest` is added to its result. Outputs may be trees of arrays: the x of the
+    `forward` may only depend on x through a gradient and `backward` only on x'; `rest` is everything else on x (the
+    linear term). The rule acts on the pair, `rest` is added to its result. Outputs may be trees of arrays: the x of the
     Q-form is Q(s, a) and V(s).
     """
 
@@ -123,9 +124,9 @@ def rule_gradient(
 ) -> RuleGradient:
     """One gradient of a two-point loss under a rule.
 
-    `here` and `there` evaluate the network at the two points; each runs once, and every term pulls its own gradient back
-    through that one evaluation. `losses(x, x')` builds the pair from the two outputs. The backward pass of a rule with
-    eta = 0 is skipped unless `diagnose` asks for it, so the semi-gradient costs what it should.
+    `here` and `there` evaluate the network at the two points; each runs once, and every term pulls its own gradient
+    back through that one evaluation. `losses(x, x')` builds the pair from the two outputs. The backward pass of a rule
+    with eta = 0 is skipped unless `diagnose` asks for it, so the semi-gradient costs what it should.
     """
     x, pull = jax.vjp(here, params)
     x_next, pull_next = jax.vjp(there, params)

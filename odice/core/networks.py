@@ -1,4 +1,5 @@
-"""Networks as pytrees: every leaf is a parameter, so a network can be handed to an optimizer, averaged or stacked as it is."""
+"""Networks as pytrees: every leaf is a parameter, so a network can be handed to an optimizer, averaged or stacked as it
+is."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from odice.types import Spec
 
 Init = Literal["torch", "orthogonal", "orthonormal", "glorot", "he"]
-"""`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero biases.
-`orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero biases. `he`: a normal
-distribution of variance 2/fan_in, cut at two deviations as Keras has it, zero biases."""
+"""`torch`: weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)). `orthogonal`: gain sqrt(2) in every layer, zero
+biases. `orthonormal`: the same with gain 1, as Keras has it. `glorot`: U(-sqrt(6/(fan_in + fan_out)), ...), zero
+biases. `he`: a normal distribution of variance 2/fan_in, cut at two deviations as Keras has it, zero biases."""
 
 _GAINS = {"orthogonal": math.sqrt(2), "orthonormal": 1.0}
 _SCALED = {"glorot": jax.nn.initializers.glorot_uniform, "he": jax.nn.initializers.he_normal}
@@ -42,8 +43,8 @@ def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[A
 def orthogonal(gain: float) -> Callable[..., Array]:
     """An initialiser: `gain` times a random orthogonal matrix.
 
-    Under `vmap` the matrices come one by one. LAPACK's QR of a batch waits, inside XLA's thread pool, for that same pool: two of
-    them at once (twin critics) stop a process for ever where the pool has two threads (jaxlib 0.10, CPU).
+    Under `vmap` the matrices come one by one. LAPACK's QR of a batch waits, inside XLA's thread pool, for that same
+    pool: two of them at once (twin critics) stop a process for ever where the pool has two threads (jaxlib 0.10, CPU).
     """
     draw = jax.nn.initializers.orthogonal(gain)
     return lambda key, shape, dtype=jnp.float32: sequential_vmap(lambda key: draw(key, shape, dtype))(key)

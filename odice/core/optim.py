@@ -17,9 +17,11 @@ def polyak(online: Params, target: Params, rate: float) -> Params:
 
 
 def adam(learning_rate: float | optax.Schedule, weight_decay: float = 0.0) -> optax.GradientTransformation:
-    """Adam with *coupled* weight decay: the decay joins the gradient before the moments, as torch's `Adam(weight_decay)`.
+    """Adam with *coupled* weight decay: the decay joins the gradient before the moments, as torch's
+    `Adam(weight_decay)`.
 
-    `optax.adamw` decays after them, which is another algorithm. Applies to every parameter, biases and log-std included.
+    `optax.adamw` decays after them, which is another algorithm. Applies to every parameter, biases and log-std
+    included.
     """
     if weight_decay == 0.0:
         return optax.adam(learning_rate)

@@ -1,12 +1,18 @@
 """Policies: a distribution over actions behind a network, its deterministic action, and expectations over it.
 
-| policy              | actions    | distribution                                                                       |
+| policy              | actions    | distribution
+|
 |---------------------|------------|------------------------------------------------------------------------------------|
-| `GaussianPolicy`    | continuous | diagonal Gaussian, one spread for all states                                       |
-| `TanhPolicy`        | continuous | none: one action per state                                                         |
-| `SquashedPolicy`    | continuous | tanh of a diagonal Gaussian, mean and spread from one network                      |
-| `SquashedMixture`   | continuous | tanh of a mixture of Gaussians: a model of the data's own policy                   |
-| `CategoricalPolicy` | discrete   | softmax                                                                            |
+| `GaussianPolicy`    | continuous | diagonal Gaussian, one spread for all states
+|
+| `TanhPolicy`        | continuous | none: one action per state
+|
+| `SquashedPolicy`    | continuous | tanh of a diagonal Gaussian, mean and spread from one network
+|
+| `SquashedMixture`   | continuous | tanh of a mixture of Gaussians: a model of the data's own policy
+|
+| `CategoricalPolicy` | discrete   | softmax
+|
 
 For u ~ N(mean, std^2) and a = tanh(u):    log p(a) = log N(u) - sum log(1 - tanh(u)^2)
 and log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
@@ -109,7 +115,8 @@ class TanhPolicy(eqx.Module):
         self.network = MLP(key, (spec.obs_dim, *hidden, spec.action_dim), **options)
 
     def log_prob(self, obs: Float[Array, "b obs"], action: Float[Array, "b act"]) -> Float[Array, " b"]:
-        """Minus the squared distance: the log density, up to a constant, of a Gaussian with variance 1/2 around the action.
+        """Minus the squared distance: the log density, up to a constant, of a Gaussian with variance 1/2 around the
+        action.
 
         So a deterministic policy is cloned with the same losses as a stochastic one.
         """
@@ -176,9 +183,9 @@ def unsquash(action: Array) -> Array:
 class SquashedPolicy(eqx.Module):
     """tanh of a diagonal Gaussian whose mean and spread come from one network.
 
-    log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output itself.
-    It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps the whole line
-    onto that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
+    log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output
+    itself. It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps the
+    whole line onto that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
     """
 
     network: MLP
@@ -238,7 +245,8 @@ class SquashedPolicy(eqx.Module):
 
 
 def mixture_head(components: int) -> Callable[..., Array]:
-    """An initialiser of a mixture's output layer: Glorot for shares and means, so that the components start apart; small spreads."""
+    """An initialiser of a mixture's output layer: Glorot for shares and means, so that the components start apart;
+    small spreads."""
 
     def init(key: PRNGKeyArray, shape: tuple[int, int], dtype=jnp.float32) -> Array:
         fan_in, size = shape[0], (shape[1] // components - 1) // 2
@@ -290,7 +298,8 @@ class Draws(NamedTuple):
 
 
 def draw(policy, key: PRNGKeyArray, obs: Float[Array, "b obs"], count: int) -> Draws:
-    """`count` samples with gradients through their noise; of a finite set every action, with gradients through its probability."""
+    """`count` samples with gradients through their noise; of a finite set every action, with gradients through its
+    probability."""
     if isinstance(policy, CategoricalPolicy):
         log_prob = jax.nn.log_softmax(policy.logits(obs), axis=-1).T
         return Draws(None, log_prob, jnp.exp(log_prob))

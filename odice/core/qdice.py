@@ -4,8 +4,8 @@
     V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)]
 
 The data are an expert's and there is no reward: -R is the reward under which the expert is optimal. As in the V-form
-(`core.vdice`, whose residuals these are, with Q(s, a) for V(s)), the gradient has two parts that a rule of `core.gradients`
-puts together: forward, through Q(s, a), and backward, through V(s') = Q(s', a') - T log pi(a'|s').
+(`core.vdice`, whose residuals these are, with Q(s, a) for V(s)), the gradient has two parts that a rule of
+`core.gradients` puts together: forward, through Q(s, a), and backward, through V(s') = Q(s', a') - T log pi(a'|s').
 
     R_f = gamma m Vbar(s') - Q(s, a)           R_b = gamma m V(s') - Qbar(s, a)
 
@@ -15,8 +15,9 @@ puts together: forward, through Q(s, a), and backward, through V(s') = Q(s', a')
 | `iq-learn`   | semi        | chi-square and others    | 0.01 | 1         |
 | `oq-dice`    | orthogonal  | as IQ-Learn              | 0.01 | 1 - lam   |
 
-The linear term stands for (1 - gamma) E[V(s0)], the value where episodes start. Over a whole expert it equals E_D[V(s) - gamma m V(s')]
-(the sum telescopes), which is IQ-Learn's form: l = 1, and `telescope` = 1 adds -gamma m V(s') to the backward loss.
+The linear term stands for (1 - gamma) E[V(s0)], the value where episodes start. Over a whole expert it equals
+E_D[V(s) - gamma m V(s')] (the sum telescopes), which is IQ-Learn's form: l = 1, and `telescope` = 1 adds -gamma m V(s')
+to the backward loss.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Drawn(NamedTuple):
 def chi(alpha: float) -> Divergence:
     """Pearson's chi-square as IQ-Learn uses it: f*(y) = y + y^2 / (4 alpha) on the whole line.
 
-    The non-negative conjugate (`pearson`) is flat where the density ratio would be negative, below y = -2 alpha; this one turns
-    up again. So a recovered reward above 2 alpha is pulled back, which keeps Q bounded.
+    The non-negative conjugate (`pearson`) is flat where the density ratio would be negative, below y = -2 alpha; this
+    one turns up again. So a recovered reward above 2 alpha is pulled back, which keeps Q bounded.
     """
     return Divergence(
         "chi",
@@ -83,7 +84,8 @@ def chi(alpha: float) -> Divergence:
 
 
 def reward_divergence(name: str, alpha: float) -> Divergence:
-    """`chi`, or a divergence of `core.divergences`, with strength alpha: alpha f, whose conjugate is alpha f*(y / alpha)."""
+    """`chi`, or a divergence of `core.divergences`, with strength alpha: alpha f, whose conjugate is alpha f*(y /
+    alpha)."""
     if name == "chi":
         return chi(alpha)
     d = divergence(name)
@@ -146,7 +148,8 @@ def value(objective: Objective, here: Here, v_next: Heads, mask: Float[Array, " 
 def critic_gradient(
     rule: Rule, objective: Objective, critic, target, batch: Batch, drawn: Drawn, diagnose: bool = False
 ) -> tuple[RuleGradient, Here, Heads]:
-    """The rule's gradient of Q; Q(s, a) and V(s); and the residual R_f. `target` may be None for a rule that has none."""
+    """The rule's gradient of Q; Q(s, a) and V(s); and the residual R_f. `target` may be None for a rule that has
+    none."""
     drawn, temperature = jax.lax.stop_gradient(drawn), objective.temperature
     seen = {}
 

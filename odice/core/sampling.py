@@ -1,7 +1,7 @@
 """Which rows a batch holds: a pure function of (seed, step).
 
-So a resumed run sees the batches an uninterrupted one would have seen, and N seeds under one `vmap` see the batches of N
-separate runs.
+So a resumed run sees the batches an uninterrupted one would have seen, and N seeds under one `vmap` see the batches of
+N separate runs.
 """
 
 from __future__ import annotations
@@ -46,4 +46,5 @@ def sample_apart(
 
 
 INITIAL, EXPERT = 1, 2
-"""Streams of `sample_apart`: episodes whose first observations, and demonstrations whose transitions, go with a batch."""
+"""Streams of `sample_apart`: episodes whose first observations, and demonstrations whose transitions, go with a
+batch."""

@@ -7,8 +7,8 @@ split into the two residuals a gradient rule acts on. The frozen side of each is
     R_f = r + gamma m v_next_bar - v           (gradient through V(s))
     R_b = r + gamma m v_next - v_bar           (gradient through V(s'))
 
-For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are the
-online values of the same head, and R_f = R_b = R.
+For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are
+the online values of the same head, and R_f = R_b = R.
 """
 
 from __future__ import annotations
@@ -53,15 +53,21 @@ def losses(
     divergence: Divergence,
     lam: float,
     discount: float,
+    excess: bool = False,
 ) -> LossPair:
     """Forward, backward and linear loss of a batch; means over heads *and* samples, as the reference takes them.
 
     So each head of a twin gets half the gradient it would get alone (Adam does not notice). The backward loss comes at
     full strength: its eta belongs to the rule.
+
+    With `excess` the backward loss is that of f*(R_b) - R_b, whose slope is w - 1. The linear term balances the forward
+    loss of a weight of 1, but nothing balances the backward one: where most weights are near 1 it pushes every value
+    down, without end. The data's own visitation needs no push, so only what the weights add to it is sent back.
     """
     mean = lambda residuals: lam * jnp.mean(divergence.conjugate(residuals))
+    back = lambda residuals: mean(residuals) - lam * jnp.mean(residuals) if excess else mean(residuals)
     return LossPair(
         forward=lambda v: mean(residual(v, frozen.v_next_bar, reward, mask, discount)),
-        backward=lambda v_next: mean(residual(frozen.v_bar, v_next, reward, mask, discount)),
+        backward=lambda v_next: back(residual(frozen.v_bar, v_next, reward, mask, discount)),
         rest=lambda v: (1.0 - lam) * jnp.mean(v),
     )

@@ -48,6 +48,7 @@ def from_steps(
     episode: Any = None,
     next_observations: Any = None,
     next_known: Any = None,
+    costs: Any = None,
     discrete: bool | None = None,
     meta: Meta | None = None,
     allocate: Allocate = in_memory,
@@ -68,6 +69,7 @@ def from_steps(
         "actions": actions,
         "rewards": rewards,
         "next_observations": next_observations,
+        "costs": costs,
     }
     source = {name: _sliceable(name, value, where) for name, value in named.items() if value is not None}
     n = len(source["observations"])
@@ -94,13 +96,10 @@ def from_steps(
     packed[unknown] = packed[unknown - 1]
 
     acts, n_actions = _actions(source["actions"], discrete, meta, allocate)
-    reward = allocate("rewards", (n,), np.float32)
-    if _width(source["rewards"]) != 1:
-        raise OdiceError(f"{where}: 'rewards' has shape {source['rewards'].shape}; there must be one reward per step.")
-    for block in blocks(n, 8):
-        reward[block] = _float32(source["rewards"][block]).reshape(-1)
+    reward = _numbers("rewards", source["rewards"], where, allocate)
+    cost = _numbers("costs", source["costs"], where, in_memory) if "costs" in source else None
     meta = replace(meta, n_actions=n_actions, evidence={**meta.evidence, **evidence})
-    return Dataset(packed, acts, reward, lengths, *flags, known, meta)
+    return Dataset(packed, acts, reward, lengths, *flags, known, meta, cost)
 
 
 def from_episodes(
@@ -240,6 +239,16 @@ def _mismatch(count: int, first: int | None, worst: np.ndarray, packed: np.ndarr
         moves = np.nan_to_num(some.std(axis=0), posinf=np.finfo(np.float64).max)
     column = int(np.argmax(worst / np.maximum(moves, 1e-30)))
     return {"count": count, "first_row": first, "largest": float(worst[column]), "column": column}
+
+
+def _numbers(name: str, source: Any, where: str, allocate: Allocate) -> np.ndarray:
+    """One number per step: the rewards, or the costs."""
+    if _width(source) != 1:
+        raise OdiceError(f"{where}: {name!r} has shape {source.shape}; there must be one {name[:-1]} per step.")
+    out = allocate(name, (len(source),), np.float32)
+    for block in blocks(len(source), 8):
+        out[block] = _float32(source[block]).reshape(-1)
+    return out
 
 
 def _actions(source: Any, discrete: bool | None, meta: Meta, allocate: Allocate) -> tuple[np.ndarray, int | None]:

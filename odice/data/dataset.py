@@ -59,6 +59,9 @@ class Dataset:
     truncated: np.ndarray  # (episodes,) bool
     final_known: np.ndarray  # (episodes,) bool
     meta: Meta = field(default_factory=Meta)
+    costs: np.ndarray | None = (
+        None  # (steps,) float32: what each step costs beside its reward, where the source says so
+    )
 
     def __post_init__(self):
         n, e = len(self.rewards), len(self.lengths)
@@ -70,6 +73,7 @@ class Dataset:
             and len(self.actions) == n == int(self.lengths.sum())
             and self.lengths.min() > 0
             and len(self.terminated) == len(self.truncated) == len(self.final_known) == e
+            and (self.costs is None or len(self.costs) == n)
         )
         if not fits:
             raise ValueError("the arrays of a Dataset do not fit together; use odice.data.build to make one")
@@ -176,6 +180,7 @@ class Dataset:
             observations=self.observations[observations],
             actions=self.actions[steps],
             rewards=self.rewards[steps],
+            costs=None if self.costs is None else self.costs[steps],
             lengths=self.lengths[which],
             terminated=self.terminated[which],
             truncated=self.truncated[which],
@@ -208,6 +213,7 @@ class Dataset:
             observations=self.observations[: steps + e + 1],
             actions=self.actions[:steps],
             rewards=self.rewards[:steps],
+            costs=None if self.costs is None else self.costs[:steps],
             lengths=lengths,
             terminated=terminated,
             truncated=truncated,
@@ -255,11 +261,13 @@ def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
     if len({(s.obs_dim, s.discrete, None if s.discrete else s.action_dim) for s in specs}) > 1:
         shapes = "; ".join(f"{p.meta.source}: {tuple(s)}" for p, s in zip(parts, specs, strict=True))
         raise OdiceError(f"Cannot concatenate data sets with different (obs, action, discrete): {shapes}.")
-    arrays = {
+    arrays: dict[str, Any] = {
         item.name: np.concatenate([getattr(part, item.name) for part in parts])
         for item in fields(Dataset)
-        if item.name != "meta"
+        if item.name not in ("meta", "costs")
     }
+    costs = [part.costs for part in parts if part.costs is not None]  # where one part has none, none are known
+    arrays["costs"] = np.concatenate(costs) if len(costs) == len(parts) else None
     return Dataset(**arrays, meta=merge_meta(parts, source))
 
 

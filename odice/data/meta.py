@@ -29,12 +29,12 @@ class Meta:
     ref_min: float | None = None
     ref_max: float | None = None
     obs_layout: tuple[tuple[str, int], ...] | None = None
+    history: tuple[str, ...] = ()
+    evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     obs_columns: tuple[Column, ...] | None = None
     """How a row of the table became an observation (`odice.encoding`)."""
     action_names: tuple[str, ...] | None = None
     """The columns of the action or, of discrete actions, what each number means."""
-    history: tuple[str, ...] = ()
-    evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; fields that are unknown or empty are left out."""

@@ -14,6 +14,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "action": ("actions", "action", "act"),
     "next_observation": tuple(f"next_{name}" for name in _OBSERVATION),
     "reward": ("rewards", "reward", "rew", "r", "next.reward"),
+    "cost": ("costs", "cost"),
     "terminated": ("terminated", "terminals", "terminations", "terminal", "termination", "is_terminal"),
     "truncated": ("truncated", "timeouts", "truncations", "timeout", "truncation", "timelimit.truncated"),
     "episode": (

@@ -5,7 +5,7 @@ object turns the training data into what the algorithm sees (`apply`), and at ev
 the network's input (`observe`) and the network's action into the environment's (`act`). So nothing that was done to
 the data can be forgotten when the policy is used.
 
-Rewards change in this order: exact replacements; then standardized, or times 1000 / (range of returns); then
+Rewards change in this order: exact replacements; then standardized, or scaled by the returns; then
 `scale * r + shift`. The usual changes have names (`REWARD_MAPS`), and so may yours (`register_reward_map`).
 """
 
@@ -20,7 +20,9 @@ import numpy as np
 from odice.action_map import from_bounds, is_unit_box, to_bounds
 from odice.d4rl import ANTMAZE_REWARDS
 from odice.data.dataset import Dataset, blocks, release
+from odice.data.to_go import spread
 from odice.data.transitions import Convention, Rows, rows_of
+from odice.encoding import Column
 from odice.errors import OdiceError, unknown_name
 
 ReturnRange = Literal["episodes", "thousand"]
@@ -34,6 +36,11 @@ class Preprocess:
     """Multiply rewards by 1000 / (best - worst return). `episodes`: returns of all trajectories, as the JAX codes of
     IQL, IVR and f-DVL count them (variant A). `thousand`: a running sum that is cut at a terminal or after 1000 rows,
     without the tail, as the PyTorch codes of O-DICE and CORL do (variant B)."""
+    return_spread: float | None = None
+    """Multiply rewards so that discounted returns, counted from every step on, have this standard deviation: no unit is
+    left."""
+    discount: float = 0.99
+    """The discount of those returns."""
     standardize_reward: bool = False
     """(r - mean) / std over the rewards of the transitions, as OptiDICE's code does; for dense rewards."""
     reward_scale: float = 1.0
@@ -57,6 +64,7 @@ REWARD_MAPS: dict[str, dict[str, Any]] = {
     "none": {},
     "return-range": {"return_range": "episodes"},
     "return-range-b": {"return_range": "thousand"},
+    "return-spread": {"return_spread": 10.0},
     "minus-1": ANTMAZE_REWARDS["iql"],
     "minus-3": ANTMAZE_REWARDS["odice-paper"],
     "zero-to-minus-3": ANTMAZE_REWARDS["odice-code"],
@@ -65,7 +73,7 @@ REWARD_MAPS: dict[str, dict[str, Any]] = {
     "standard-tenth": {"standardize_reward": True, "reward_scale": 0.1},
     "zero": {"reward_scale": 0.0},
 }
-REWARD_FIELDS = ("return_range", "standardize_reward", "reward_scale", "reward_shift", "reward_values")
+REWARD_FIELDS = ("return_range", "return_spread", "standardize_reward", "reward_scale", "reward_shift", "reward_values")
 
 
 def register_reward_map(name: str, **changes: Any) -> None:
@@ -94,6 +102,10 @@ class Fitted:
     action_high: tuple[float, ...] | None = None
     clip_actions: float | None = None
     absorbing: bool = False
+    columns: tuple[Column, ...] = ()
+    """How a row of the log's table becomes an observation (`odice.encoding`); empty if the log is no table."""
+    choices: tuple[str, ...] = ()
+    """What each number of a discrete action means, where the log had words for them."""
 
     # --- single steps; used at evaluation too ------------------------------------------------------------------------
 
@@ -181,10 +193,12 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
     """The numbers for this data set. Statistics are over the transitions of `convention`, as in the published codes."""
     scale, shift = wanted.reward_scale, wanted.reward_shift
     if wanted.standardize_reward:
-        center, spread = reward_moments(dataset, convention)
-        scale, shift = scale / spread, shift - scale * center / spread
+        center, deviation = reward_moments(dataset, convention)
+        scale, shift = scale / deviation, shift - scale * center / deviation
     if wanted.return_range is not None:
         scale *= 1000.0 / return_range(dataset, wanted.return_range, convention)
+    if wanted.return_spread is not None:
+        scale *= wanted.return_spread / spread(dataset, wanted.discount)
     mean = deviation = low = high = None
     if wanted.normalize_obs:
         mu, sigma = moments(dataset, convention)
@@ -204,7 +218,14 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
         action_high=high,
         clip_actions=None if dataset.discrete else wanted.clip_actions,
         absorbing=wanted.absorbing,
+        columns=dataset.meta.obs_columns or (),
+        choices=(dataset.meta.action_names or ()) if _has_words(dataset) else (),
     )
+
+
+def _has_words(dataset: Dataset) -> bool:
+    """Whether the names of the action are those of its choices, not that of its column."""
+    return dataset.discrete and len(dataset.meta.action_names or ()) == dataset.spec.action_dim > 1
 
 
 def absorb(dataset: Dataset) -> Dataset:
@@ -227,6 +248,7 @@ def absorb(dataset: Dataset) -> Dataset:
         observations=np.insert(observations, last + ended + 2, state, axis=0),
         actions=np.insert(dataset.actions, last + 1, 0.0, axis=0),
         rewards=np.insert(dataset.rewards, last + 1, 0.0),
+        costs=None if dataset.costs is None else np.insert(dataset.costs, last + 1, 0.0),
         lengths=lengths,
         terminated=np.zeros_like(dataset.terminated),
         truncated=np.ones_like(dataset.truncated),

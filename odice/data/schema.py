@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -25,7 +25,7 @@ from odice.files import read_text
 
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
-SINGLE = ("reward", "terminated", "truncated", "episode", "first", "last", "step")
+SINGLE = ("reward", "cost", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
 LETTERS = {"observation": "sox", "action": "au"}
 GROUPS = ("observation", "action", "next_observation")
@@ -37,7 +37,7 @@ MAX_FILE = 1 << 20
 class Schema:
     """Columns of a table by role, and what the table itself cannot say; see docs/tables.md.
 
-    A role that is not given is found by the usual names, or absent. Also the flags of `odice data`.
+    A role that is not given is found by the usual names, or absent. `TableFlags` has the same as flags.
     """
 
     observation: tuple[str, ...] = ()
@@ -48,6 +48,8 @@ class Schema:
     """Columns of the observation after the step."""
     reward: str | None = None
     """Column of the reward."""
+    cost: str | None = None
+    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
     terminated: str | None = None
     """Column that is true where the world ended."""
     truncated: str | None = None
@@ -75,10 +77,11 @@ class Schema:
     ref_max: float | None = None
     """Return that counts as score 100."""
     categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the values."""
+    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the
+    values."""
     missing: Missing | None = None
-    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the
-    column's median, or split the episode there, which also takes out rows without an action or a reward."""
+    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute
+    the column's median, or split the episode there, which also takes out rows without an action or a reward."""
     missing_indicator: bool | None = None
     """Whether each column that lacks values gets another beside it that says where."""
     max_gap: float | None = None
@@ -160,6 +163,86 @@ class Schema:
                 f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
                 f"`first` or `last`. Columns: {_some(columns)}."
             )
+
+
+@dataclass(frozen=True)
+class TableFlags:
+    """What the columns of a table mean: the flags of `odice data`, `odice train` and `odice imitate` (docs/tables.md).
+
+    `X_column` names the column of the schema's role X; the other flags are the schema's entries themselves.
+    """
+
+    observation_columns: tuple[str, ...] = ()
+    """Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."""
+    action_columns: tuple[str, ...] = ()
+    """Columns of the action."""
+    next_observation_columns: tuple[str, ...] = ()
+    """Columns of the observation after the step."""
+    reward_column: str | None = None
+    """Column of the reward."""
+    cost_column: str | None = None
+    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
+    terminated_column: str | None = None
+    """Column that is true where the world ended."""
+    truncated_column: str | None = None
+    """Column that is true where only the log ended."""
+    episode_column: str | None = None
+    """Column with the number or name of the episode."""
+    first_column: str | None = None
+    """Column that is true at the first step of an episode."""
+    last_column: str | None = None
+    """Column that is true at the last step of an episode, whatever the reason."""
+    step_column: str | None = None
+    """Column that orders the rows of an episode: a number, a date or a time."""
+    max_gap: float | None = None
+    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
+    categories: tuple[str, ...] = ()
+    """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the
+    values."""
+    missing: Missing | None = None
+    """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median,
+    or split the episode there."""
+    missing_indicator: bool | None = None
+    """Whether each column that lacks values gets another beside it that says where."""
+    discrete: bool | None = None
+    """Whether the action is a choice among options; otherwise whole numbers or words in one column are."""
+    n_choices: int | None = None
+    """Number of discrete actions (`n_actions` of a schema), where some may never occur in the log."""
+    action_low: tuple[float, ...] | None = None
+    """Lower bound of the actions: one number, or one for each."""
+    action_high: tuple[float, ...] | None = None
+    """Upper bound of the actions."""
+
+    def table(self, file: str | Path | None = None) -> dict[str, Schema]:
+        """The table reader's option that these flags are, over a schema file; none if nothing is said."""
+        given = {}
+        for item in fields(TableFlags):
+            value = getattr(self, item.name)
+            if value not in (None, ()):
+                role = item.name.removesuffix("_columns").removesuffix("_column").replace("n_choices", "n_actions")
+                given[role] = ",".join(value) if item.name.endswith("_columns") else value
+        if not given and file is None:
+            return {}
+        said = Schema.parse(given, "the flags")
+        return {"schema": said if file is None else said.over(Schema.read(file))}
+
+
+def usual_columns(columns: Sequence[str]) -> Schema:
+    """The roles that the usual names give without doubt; the others are left open."""
+
+    def clear(find: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return find()
+        except OdiceError:
+            return otherwise
+
+    found: dict[str, Any] = {role: clear(lambda role=role: _by_name(role, columns, ""), None) for role in SINGLE}
+    rest = [c for c in columns if c not in found.values()]
+    for role in ("observation", "action"):
+        found[role] = clear(lambda role=role: _family(role, rest, ""), ())
+    if found["observation"]:
+        found["next_observation"] = clear(lambda: _next(found["observation"], columns, ""), ())
+    return Schema(**found)
 
 
 # --- the steps of it -----------------------------------------------------------------------------------------------

@@ -55,6 +55,20 @@ def rows_of(dataset: Dataset, convention: Convention = "qlearning") -> Rows:
     return Rows(kept, np.cumsum(kept) - kept, dataset.starts)
 
 
+def why_left_out(dataset: Dataset, convention: Convention) -> str | None:
+    """How many steps are no transitions under a convention, and why, in a sentence; None if all are."""
+    lost = dataset.n_steps - rows_of(dataset, convention).size
+    if not lost:
+        return None
+    steps = f"{lost:,} of {dataset.n_steps:,} steps {'is' if lost == 1 else 'are'} left out"
+    if convention == "bootstrap":
+        return f"{steps}: the log ends there, and what came next was not recorded"
+    cut = int(dataset.truncated.sum())
+    last = "" if dataset.truncated[-1] else ", and the last step of the data, as in D4RL's code"
+    kept = "--convention qlearning; bootstrap keeps those whose next state is known"
+    return f"{steps}: {cut:,} at time limits{last} ({kept})"
+
+
 def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Transitions:
     """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device.
 
@@ -77,6 +91,9 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         action[block] = dataset.actions[steps]
         reward[block] = dataset.rewards[steps]
         terminated[block] = dataset.terminated[owner] & (steps == ends[owner])
+    cost = None
+    if dataset.costs is not None:
+        cost = dataset.costs[rows.locate(np.arange(rows.size))[0]]
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
@@ -84,6 +101,7 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         "action": action,
         "reward": reward,
         "terminated": terminated,
+        "cost": cost,
         "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)

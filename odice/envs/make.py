@@ -15,9 +15,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,6 +117,22 @@ def make(
         except Exception as error:  # Gymnasium's own errors, and whatever an environment's constructor raises
             raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {type(error).__name__}: {error}") from error
     return adapt(env, task)
+
+
+def own_env(env: Callable[..., gymnasium.Env]) -> str:
+    """A name, in this program only, for an environment's class or a function that makes one."""
+    import gymnasium
+
+    if not callable(env):
+        raise OdiceError(
+            f"env is a {type(env).__name__}; give a name, an environment's class, or a function that makes one."
+        )
+    name = env.__name__ if isinstance(env, type | FunctionType) else type(env).__name__
+    name = re.sub(r"\W", "", name) or "Env"
+    env_id = f"own/{name}-v0"
+    gymnasium.registry.pop(env_id, None)  # the same name again means the object that is given now
+    gymnasium.register(env_id, entry_point=env)
+    return env_id
 
 
 def _check_origin(env_id: str) -> None:

@@ -160,7 +160,8 @@ def episode_seeds(seed: int, episodes: int) -> np.ndarray:
 
 
 def evaluation_seed(seed: int, step: int) -> int:
-    """The seed of a run's evaluation at a step: every evaluation draws new starts, and a resumed run the same ones again."""
+    """The seed of a run's evaluation at a step: every evaluation draws new starts, and a resumed run the same ones
+    again."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
@@ -195,7 +196,8 @@ class Evaluator:
 
     @property
     def spec(self) -> str | None:
-        """What Gymnasium knows of the environment: two that are alike in it are the same one. None if it is not registered."""
+        """What Gymnasium knows of the environment: two that are alike in it are the same one. None if it is not
+        registered."""
         found = self._envs[0].unwrapped.spec
         return None if found is None or not isinstance(found.entry_point, str) else repr(found)
 

@@ -2,8 +2,8 @@
 
 A simulator may hang inside `step`, where no Python code can interrupt it, or take its whole process with it. So the
 environments of a run live in one worker that lasts as long as the run: it is told their name, makes them itself, and is
-handed policies as arrays. Nothing is pickled. An episode's return is a function of the policy and its seed, so the numbers
-are those of an evaluation in this process, bit for bit.
+handed policies as arrays. Nothing is pickled. An episode's return is a function of the policy and its seed, so the
+numbers are those of an evaluation in this process, bit for bit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class EvaluatorProcess:
             raise Unfit(answer["unfit"])
 
     def __call__(self, policy: Policy, *, episodes: int, seed: int, max_seconds: float) -> Evaluation:
-        """Run episodes as `Evaluator` does. `GivenUp` if they take too long or the worker is gone: make a new one then."""
+        """Run episodes as `Evaluator` does. `GivenUp` if they take too long or the worker is gone: make a new one
+        then."""
         asked = {"episodes": episodes, "seed": seed, "max_seconds": max_seconds, "layout": policy.layout._asdict()}
         found = self._ask(asked, _packed(policy), max_seconds + GRACE_SECONDS)
         if "error" in found:
@@ -186,7 +187,8 @@ def main(commands: int, answers: int) -> None:
 def _evaluate(evaluator: Evaluator, asked: dict[str, Any], body: bytes) -> dict[str, Any]:
     limit = asked["max_seconds"]
     with open(os.devnull, "w") as nowhere:
-        # ends this process without Python's help, should the environment never give it a turn and nobody be left to kill it
+        # ends this process without Python's help, should the environment never give it a turn and nobody be left to
+        # kill it
         faulthandler.dump_traceback_later(limit + GRACE_SECONDS, exit=True, file=nowhere)
         try:
             policy = _unpacked(asked["layout"], body)

@@ -72,7 +72,8 @@ class Rollout:
         """The observation, if it has the declared shape: a shorter one would be spread over the batch in silence."""
         if np.shape(self.obs) != shape:
             raise OdiceError(
-                f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode with seed "
+                f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode "
+                "with seed "
                 f"{self.seed}, but declares {shape}; correct the environment."
             )
         return self.obs

@@ -1,13 +1,15 @@
 """The guard: how unlike the training data an observation is, in numpy alone.
 
-A few hundred states of the log travel with the policy. Observations are whitened by the log's full covariance, so that two
-columns which move together count as one, and a value that is usual by itself but not beside the others is far away. The
-score is the distance to the nearest of those states, in units of the distance that one held-out state in a hundred exceeds:
+A few hundred states of the log travel with the policy. Observations are whitened by the log's full covariance, so that
+two columns which move together count as one, and a value that is usual by itself but not beside the others is far away.
+The score is the distance to the nearest of those states, in units of the distance that one held-out state in a hundred
+exceeds:
 
     score(s) = min_i ||W (s - s_i)|| / q99          act up to 1, warn above it, fall back above `fall_back`
 
-`q99` comes from episodes that neither the covariance nor the states were taken from. So about 1 % of the states of new episodes
-like the log's give a false alarm, by construction; docs/guard.md measures it, and why this score was kept of those tried.
+`q99` comes from episodes that neither the covariance nor the states were taken from. So about 1 % of the states of new
+episodes like the log's give a false alarm, by construction; docs/guard.md measures it, and why this score was kept of
+those tried.
 """
 
 from __future__ import annotations
@@ -128,6 +130,9 @@ def fit_guard(
 ) -> Guard:
     """A guard from the states of some episodes, calibrated on the states of others."""
     rng = np.random.default_rng(seed)
+    known, unseen = (
+        states[np.isfinite(states).all(axis=1)] for states in (known, unseen)
+    )  # the doctor may be overruled
     pool = np.asarray(
         known if len(known) <= POOL else known[np.sort(rng.choice(len(known), POOL, replace=False))], np.float64
     )
@@ -151,7 +156,8 @@ def fit_guard(
 
 
 def _exceeded(scores: np.ndarray, share: float) -> float:
-    """The score that at most this share of exchangeable new ones exceeds: rank ceil((n + 1)(1 - share)) of n, or the largest."""
+    """The score that at most this share of exchangeable new ones exceeds: rank ceil((n + 1)(1 - share)) of n, or the
+    largest."""
     rank = int(np.ceil((len(scores) + 1) * (1.0 - share)))
     return float(scores[min(rank, len(scores)) - 1])
 

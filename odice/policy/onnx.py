@@ -2,8 +2,8 @@
 
 Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing
 that it could forget. So is the guard: a second output says how unlike the training data each observation is, and an
-observation that is not finite gives no action. The graph is compared with the policy on 10,000 observations before the file
-appears.
+observation that is not finite gives no action. The graph is compared with the policy on 10,000 observations before the
+file appears.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Parity(NamedTuple):
 def export_onnx(policy: Policy, path: str | Path) -> Parity:
     """Write the policy as an ONNX file if it acts like the policy.
 
-    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices; where the
-    observation is not finite NaN, or -1. Output `novelty`, float32 (batch,), where the policy has a guard: act up to 1, and
-    fall back above the number `fall_back` of the model's metadata, or where it is inf.
+    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices;
+    where the observation is not finite NaN, or -1. Output `novelty`, float32 (batch,), where the policy has a guard:
+    act up to 1, and fall back above the number `fall_back` of the model's metadata, or where it is inf.
     """
     model = onnx_model(policy)
     found = parity(policy, model)

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from odice.action_map import to_bounds
+from odice.encoding import Column, encode, is_column
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
 from odice.policy import file as policy_file
@@ -79,7 +80,10 @@ class Policy:
         return to_bounds(x, self.action_low, self.action_high)
 
     def outputs(self, obs: Any) -> np.ndarray:
-        """What the network says before it becomes an action: a mean, or a value per choice."""
+        """What the network says before it becomes an action: a mean, or a value per choice.
+
+        An observation may also be a row of the table that was learned from: a mapping from its columns to their values.
+        """
         x = self._observation(obs)
         finite = np.isfinite(x)
         if not finite.all():
@@ -103,9 +107,9 @@ class Policy:
     def guarded(self, obs: Any, fall_back: Any = None) -> Guarded:
         """The action, how unlike the training data the observation is, and what to do: `act`, `warn` or `fall back`.
 
-        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy. Where
-        it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is yours; but
-        an observation that is not finite is then an error.
+        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy.
+        Where it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is
+        yours; but an observation that is not finite is then an error.
         """
         if self.guard is None:
             raise OdiceError(
@@ -125,7 +129,7 @@ class Policy:
 
     def _observation(self, obs: Any) -> np.ndarray:
         with np.errstate(over="ignore"):  # a number too large for single precision is not finite, and refused as such
-            x = np.asarray(obs, np.float32)
+            x = encode(self.columns, obs) if isinstance(obs, Mapping) else np.asarray(obs, np.float32)
         if x.ndim == 0 or x.shape[-1] != self.obs_dim:
             raise OdiceError(
                 f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
@@ -151,6 +155,17 @@ class Policy:
     @property
     def discrete(self) -> bool:
         return self.layout.output == "argmax"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table that was learned from, and how they become numbers; empty if it was no table."""
+        found = self.about.get("preprocess", {}).get("columns", ())
+        return tuple(found) if isinstance(found, list | tuple) and all(map(is_column, found)) else ()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What each discrete action is called in the log, where it has words for them."""
+        return tuple(map(str, self.about.get("preprocess", {}).get("choices", ())))
 
     @property
     def env_id(self) -> str | None:

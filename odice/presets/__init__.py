@@ -1,7 +1,8 @@
-"""Presets: published settings as data. A preset says what differs from an algorithm's defaults, and where each number is from.
+"""Presets: published settings as data. A preset says what differs from an algorithm's defaults, and where each number
+is from.
 
-A preset never looks into a data set's name: a table row says which settings, reward map and evaluation belong to it. Data
-sets without a row get the preset's general values.
+A preset never looks into a data set's name: a table row says which settings, reward map and evaluation belong to it.
+Data sets without a row get the preset's general values.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Protocol(NamedTuple):
     source: str = ""
 
 
-OWN = Protocol(normalize_obs=True, source="odice's own choice: cloning failed on raw observations (docs/results.md)")
+OWN = Protocol(
+    normalize_obs=True,
+    convention="bootstrap",
+    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps with a next state count",
+)
 """What holds where no preset is chosen."""
 
 
@@ -81,8 +86,8 @@ class Table(NamedTuple):
 def preset(name: str, algo: str, data: str | None = None, *, imitation: bool = False) -> Preset:
     """The preset `name` of an algorithm, with the row of data set `data` where the preset has one.
 
-    With `imitation`, what the preset says of learning from demonstrations; its name may then be `imitation` too, for what
-    holds when none is chosen.
+    With `imitation`, what the preset says of learning from demonstrations; its name may then be `imitation` too, for
+    what holds when none is chosen.
     """
     if name not in PRESETS and not (imitation and name == "imitation"):
         raise unknown_name("preset", name, PRESETS)

@@ -18,7 +18,7 @@ def rows(mujoco: Row, antmaze: Row, **others: Row) -> dict[str, Row]:
     return found | {name.replace("_", "-"): row for name, row in others.items()}
 
 
-# --- IQL, SQL, EQL, f-DVL, XQL: JAX codes that share data handling, networks and evaluation ------------------------------
+# --- IQL, SQL, EQL, f-DVL, XQL: JAX codes that share data handling, networks and evaluation ---------------------------
 
 CLIP = 1 - 1e-5
 
@@ -119,7 +119,8 @@ def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
 
 def _cql() -> Table:
     code = "official code of CQL (aviralkumar2907/CQL, d67dbe9c)"
-    # Its networks start as rlkit's do, its policy has no learnt scale of the spread, and it clones for 40,000 updates first.
+    # Its networks start as rlkit's do, its policy has no learnt scale of the spread, and it clones for 40,000 updates
+    # first.
     general = settings(f"CORL's start of the networks, not that of the {code}", init="orthogonal") | settings(
         code,
         cql_temperature=1.0,

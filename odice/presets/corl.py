@@ -1,4 +1,5 @@
-"""Preset `corl`: what CORL's single-file implementations do (corl-team/CORL, commit eeeeef26), for the data sets of the paper.
+"""Preset `corl`: what CORL's single-file implementations do (corl-team/CORL, commit eeeeef26), for the data sets of the
+paper.
 
 All of them normalise observations, except CQL on AntMaze, and evaluate every 5,000 updates.
 """

@@ -63,14 +63,19 @@ _UNION = PROTOCOL._replace(
     absorbing=True, source="absorbing states, which the official codes leave out; as long as the others"
 )
 _DEMO_DICE = "official code of DemoDICE and LobsDICE (KAIST-AILab/imitation-dice, e377b73); the defaults are its"
-_SMODICE = "official code of SMODICE (JasonMa2016/SMODICE, d860c35); the defaults are its. It makes absorbing rows, but never samples them"
+_SMODICE = (
+    "official code of SMODICE (JasonMa2016/SMODICE, d860c35); the defaults are its. "
+    "It makes absorbing rows, but never samples them"
+)
 _UNMASKED = Table(
     settings(f"{_DEMO_DICE}: no mask", bootstrap_terminals=True), PROTOCOL._replace(steps=2_000_000, source=_DEMO_DICE)
 )
 
-# The paper does not say how its BC, ValueDICE and IQ-Learn were set: O-DICE's policy with weight 1, and the official codes.
+# The paper does not say how its BC, ValueDICE and IQ-Learn were set: O-DICE's policy with weight 1, and the official
+# codes.
 TRAJECTORIES = (1, 10, 20, 30)
-"""The expert's episodes (from 0) that the released script imitates, one at a time: rows "Traj 1" to "Traj 4" of the paper's table."""
+"""The expert's episodes (from 0) that the released script imitates, one at a time: rows "Traj 1" to "Traj 4" of the
+paper's table."""
 SEEDS = (0, 10, 100)
 """The seeds of the released script."""
 
@@ -103,4 +108,5 @@ TABLES: dict[str, dict[str, Table]] = {
         "smodice": Table({}, PROTOCOL._replace(steps=1_000_000, source=_SMODICE)),
     },
 }
-"""preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their defaults."""
+"""preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their
+defaults."""

@@ -1,7 +1,8 @@
 """Preset `paper`: what the text of an algorithm's own paper says, and nothing it does not say.
 
-O-DICE's was read. IQL's and TD3+BC's settings are as widely cited (and equal to their official codes); the texts were not at hand.
-SQL, EQL, f-DVL, CQL and OptiDICE have tables per data set in appendices that could not be read here: no preset, rather than a guess.
+O-DICE's was read. IQL's and TD3+BC's settings are as widely cited (and equal to their official codes); the texts were
+not at hand. SQL, EQL, f-DVL, CQL and OptiDICE have tables per data set in appendices that could not be read here: no
+preset, rather than a guess.
 """
 
 from odice.presets import Protocol, Row, Setting, Table

@@ -1,4 +1,5 @@
-"""Preset `reference`: what the authors' released code does (ODICE-Pytorch, commit 1692507c), with the paper's lambda and eta.
+"""Preset `reference`: what the authors' released code does (ODICE-Pytorch, commit 1692507c), with the paper's lambda
+and eta.
 
 The algorithms that the paper compares with have their own official codes: `odice.presets.baselines`.
 """

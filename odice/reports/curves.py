@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odice.errors import OdiceError
+from odice.reports.charts import COLORS, LIGHT
 from odice.reports.figures import FAINT, INK, house_style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from odice.reports.compare import Comparison
 
 LINE = "#2f6fb0"
 
@@ -46,3 +51,58 @@ def learning_curve(
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
+
+
+def comparison_figure(found: Comparison) -> Figure:
+    """The learning curves of every data set with bands, and the performance profiles where there are any."""
+    from matplotlib.figure import Figure
+
+    plotted = [data for data in found.data if any(run.evaluations for group in found.of(data) for run in group.runs)]
+    if not plotted:
+        raise OdiceError("There is no evaluation in these runs to draw; train with an environment (--env).")
+    profiles = found.profiles if len(found.profiles) > 1 else {}
+    panels = len(plotted) + bool(profiles)
+    columns = min(panels, 3)
+    lines = -(-panels // columns)
+    with house_style():
+        figure = Figure(figsize=(4.2 * columns, 3.3 * lines + 0.6), layout="constrained")
+        flat = list(figure.subplots(lines, columns, squeeze=False).flat)
+        for axes, data in zip(flat, plotted, strict=False):
+            _curves(axes, found, data)
+        if profiles:
+            _profiles(flat[len(plotted)], found)
+        for axes in flat[panels:]:
+            axes.set_visible(False)
+        known = {line.get_label(): line for axes in flat for line in axes.get_lines()}
+        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(len(known), 4), fontsize=9)
+    return figure
+
+
+def _curves(axes: Axes, found: Comparison, data: str) -> None:
+    for group in found.of(data):
+        steps, mean, spread = group.curve
+        low, high = np.subtract(mean, spread), np.add(mean, spread)
+        _band(axes, found.methods.index(group.method), group.method, (steps, mean, low, high))
+    unit = "normalized score" if found.of(data)[0].scored else "return"
+    axes.set(title=_literal(data), xlabel="updates", ylabel=unit)
+
+
+def _profiles(axes: Axes, found: Comparison) -> None:
+    for method, (taus, share, low, high) in found.profiles.items():
+        _band(axes, found.methods.index(method), method, (taus, share, low, high))
+    axes.set(title="Performance profiles", xlabel="score", ylabel="share of runs above", ylim=(-0.02, 1.02))
+
+
+def _band(axes: Axes, index: int, method: str, values: tuple[Any, Any, Any, Any]) -> None:
+    x, y, low, high = values
+    color, dash = LIGHT[index % COLORS], "-" if index < COLORS else "--"
+    marker = "o" if len(x) == 1 else None
+    axes.plot(x, y, color=color, linestyle=dash, linewidth=1.8, marker=marker, markersize=4, label=_literal(method))
+    axes.fill_between(x, low, high, color=color, alpha=0.16, linewidth=0)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _literal(text: str) -> str:
+    """Dollars would begin a formula, and a label that begins with an underscore would be hidden."""
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text

@@ -1,4 +1,6 @@
-"""One self-contained HTML page: no scripts, nothing fetched, readable in light and dark, on paper and on a phone.
+"""One self-contained HTML page: nothing fetched, readable in light and dark, on paper and on a phone.
+
+A page runs no script but the one its maker gives, which is named by its hash.
 
 `page` makes the frame; the other functions make the elements to put in it. Every element is a string of finished HTML;
 text that comes from data goes through `text`, which escapes it.
@@ -6,6 +8,8 @@ text that comes from data goes through `text`, which escapes it.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -65,20 +69,26 @@ def text(value: Any) -> str:
     return escape(str(value))
 
 
-def page(title: str, body: Iterable[str], *, lead: str = "", foot: str = "") -> str:
-    """The whole document. `lead` stands under the title, `foot` at the end; both are plain text."""
+def page(title: str, body: Iterable[str], *, lead: str = "", foot: str = "", style: str = "", script: str = "") -> str:
+    """The whole document. `lead` stands under the title, `foot` at the end; both are plain text.
+
+    `style` and `script` are the maker's own, never from data.
+    """
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy += f"; script-src 'sha256-{digest}'"
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            f"<title>{text(title)}</title><style>{STYLE}</style></head><body><main>",
+            f"<title>{text(title)}</title><style>{STYLE}{style}</style></head><body><main>",
             f'<h1>{text(title)}</h1><p class="lead">{text(lead)}</p>',
             *body,
             f"<footer>odice {text(__version__)}{' · ' + text(foot) if foot else ''}</footer>",
-            "</main></body></html>\n",
+            f"</main>{f'<script>{script}</script>' if script else ''}</body></html>\n",
         ]
     )
 

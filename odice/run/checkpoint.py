@@ -1,8 +1,8 @@
 """Checkpoints: the whole state of a run, so that a resumed run is the uninterrupted one, bit for bit.
 
 Orbax writes a checkpoint under a temporary name and renames it when it is complete, so a kill at any moment leaves the
-earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays and of its description; one that does not match
-(or cannot be read, or belongs to another run) is set aside with a warning, and the one before is used.
+earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays and of its description; one that does not
+match (or cannot be read, or belongs to another run) is set aside with a warning, and the one before is used.
 
 Saving is synchronous: a state of the paper's size is about 3 MB, and the loop waits a tenth of a second for it.
 """
@@ -107,7 +107,8 @@ class Checkpoints:
             return found
         if damaged:
             raise OdiceError(
-                f"{self._folder}: none of its {len(damaged)} checkpoints can be used ({next(iter(damaged.values()))}); delete "
+                f"{self._folder}: none of its {len(damaged)} checkpoints can be used ({next(iter(damaged.values()))}); "
+                "delete "
                 "the run's folder to start over."
             )
         return None

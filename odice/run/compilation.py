@@ -4,10 +4,11 @@ JAX does the keeping. This module chooses the place, keeps it small, and keeps w
 
 - XLA compiles for one CPU and one number of cores, and JAX's key names neither. So both are in the name of the folder.
 - The entries are machine code. A folder that somebody else can write to is not used.
-- JAX compresses the entries with zlib, whose checksum finds a damaged one; it is then compiled as if it were not there. (Not
-  where `zstandard` is installed, or from Python 3.14 on: JAX then uses zstd without a checksum.)
+- JAX compresses the entries with zlib, whose checksum finds a damaged one; it is then compiled as if it were not there.
+  (Not where `zstandard` is installed, or from Python 3.14 on: JAX then uses zstd without a checksum.)
 - JAX can bound the size itself, but needs a package and a lock for it, and one entry from a process that sets no bound
-  stops all writing (jax issue 39880). So old entries are deleted here, when a run starts. A process that has opened one keeps it.
+  stops all writing (jax issue 39880). So old entries are deleted here, when a run starts. A process that has opened one
+  keeps it.
 
 `JAX_COMPILATION_CACHE_DIR` and JAX's other settings of the cache go before; `ODICE_CACHE=none` switches it off.
 """
@@ -27,7 +28,8 @@ from pathlib import Path
 
 MOST_BYTES = 1_000_000_000
 MOST_DAYS = 30
-"""Since the last use, as far as the file system records reading. A damaged entry, which JAX never replaces, also ends here."""
+"""Since the last use, as far as the file system records reading. A damaged entry, which JAX never replaces, also ends
+here."""
 
 
 def use_cache() -> Path | None:

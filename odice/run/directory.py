@@ -3,7 +3,7 @@
     config.json         the resolved configuration, versions, data fingerprint, git revision
     metrics.jsonl       one row per chunk of updates
     evaluations.jsonl   one row per evaluation: every episode's return and length, and the seeds
-    timing.jsonl        wall-clock times; kept apart so that the two files above are the same in every run of a configuration
+    timing.jsonl        wall-clock times; apart, so that the two above are the same in every run of a configuration
     checkpoints/        whole states to continue from
     policy/last, best   what to deploy
     result.json         written last: the run is finished
@@ -82,7 +82,7 @@ class RunDirectory:
         os.close(self._lock)
         self._lock = None
 
-    # --- what the run is -----------------------------------------------------------------------------------------------
+    # --- what the run is ----------------------------------------------------------------------------------------------
 
     def claim(self, identity: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
         """Write `config.json`, or check that the one there is of the same configuration. True if the run is not new.
@@ -117,7 +117,8 @@ class RunDirectory:
     def result(self) -> dict[str, Any] | None:
         """What a finished run ended with; None while it is not finished.
 
-        Where the result or a log was damaged since, the run counts as not finished: its last checkpoint makes both again.
+        Where the result or a log was damaged since, the run counts as not finished: its last checkpoint makes both
+        again.
         """
         if not (self.path / "result.json").exists():
             return None

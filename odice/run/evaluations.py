@@ -1,8 +1,8 @@
 """Evaluations beside the compiled loop, one after the other. Their results depend on the policy and the seed alone.
 
-They run in a process of their own (`evaluation.process`), so that an environment that hangs, or ends its process, does not
-take the run with it. An environment that exists in this process alone (registered by the program that called `train`) is
-evaluated in a thread here: what hangs there cannot be ended, only left behind when the run stops.
+They run in a process of their own (`evaluation.process`), so that an environment that hangs, or ends its process, does
+not take the run with it. An environment that exists in this process alone (registered by the program that called
+`train`) is evaluated in a thread here: what hangs there cannot be ended, only left behind when the run stops.
 """
 
 from __future__ import annotations

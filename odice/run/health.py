@@ -1,7 +1,7 @@
 """Whether a run learned: what its algorithm declares healthy, and what holds for every algorithm.
 
-`watch` looks at each row of metrics while the run trains, `judge` at the whole run when it ends. Neither changes what is
-computed. Limits were calibrated on runs that are known to be good and to have failed (docs/health.md).
+`watch` looks at each row of metrics while the run trains, `judge` at the whole run when it ends. Neither changes what
+is computed. Limits were calibrated on runs that are known to be good and to have failed (docs/health.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ QUIET_SHARE = 0.2
 KNOWABLE = 0.1
 """Where cloning gains less than this over chance, agreement with the log says nothing."""
 COMMON = (
-    Check("agreement", 0.15, "at least", "the policy agrees with the log hardly better than chance"),
-    Check("agreement", 0.4, "at least", "the policy agrees with the log far less than plain cloning does", stop=False),
+    Check("agreement", 0.25, "at least", "the policy agrees with the log hardly better than chance"),
+    Check("agreement", 0.55, "at least", "the policy agrees with the log far less than plain cloning does", stop=False),
     Check("drift", 0.2, "at most", "values or losses still move; train longer", stop=False),
 )
 """For every algorithm. `agreement` is the policy's gain over chance as a share of cloning's."""

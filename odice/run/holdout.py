@@ -1,15 +1,16 @@
 """Episodes held out of training, and the fixed transitions by which a run judges its policy.
 
-Held-out episodes show overfitting: how likely their actions are to the policy, and how well V predicts its own next value
-there. They also are where the policy is compared with two yardsticks that need no training:
+Held-out episodes show overfitting: how likely their actions are to the policy, and how well V predicts its own next
+value there. They also are where the policy is compared with two yardsticks that need no training:
 
     chance    always the log's most common action, or its mean action
     cloning   the better of ten nearest neighbors and a linear fit, from other episodes of the log
 
     gain = 1 - error / error of chance        error: share of wrong choices, or mean squared distance
 
-A policy may differ from the log on purpose. But one that is no better than chance, where neighbors are, has not learned from
-the log at all. Cloning by neighbors costs a second instead of a second run, and what it cannot predict nobody could.
+A policy may differ from the log on purpose. But one that is no better than chance, where neighbors are, has not learned
+from the log at all. Cloning by neighbors costs a second instead of a second run, and what it cannot predict nobody
+could.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Probe(NamedTuple):
     chance: float
     """Error of always doing the same."""
     clone_gain: float
-    """How much better than chance cloning is; near 0 means that the log's actions do not depend on what was observed."""
+    """How much better than chance cloning is; near 0 means that the log's actions do not depend on what was
+    observed."""
     returns: tuple[float, float]
     """The least and the largest discounted return from any step of the log, of the rewards the algorithm sees."""
 
@@ -66,7 +68,7 @@ def error(predicted: np.ndarray, action: np.ndarray) -> float:
     return float(np.mean(np.square(predicted - action)))
 
 
-# --- holding out -------------------------------------------------------------------------------------------------------
+# --- holding out ------------------------------------------------------------------------------------------------------
 
 
 def hold_out(plan: Plan, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
@@ -94,7 +96,7 @@ def hold_out(plan: Plan, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
     return trained, held
 
 
-# --- looking -----------------------------------------------------------------------------------------------------------
+# --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def make_probe(
@@ -119,7 +121,8 @@ def make_probe(
 
 
 def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -> Guard:
-    """A guard from most of the episodes, calibrated on the others; `dataset` is raw, as a policy will meet the world."""
+    """A guard from most of the episodes, calibrated on the others; `dataset` is raw, as a policy will meet the
+    world."""
     rows = rows_of(dataset, convention)
 
     def observations(chosen: np.ndarray) -> np.ndarray:
@@ -169,9 +172,11 @@ def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
 def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
     """The error of chance, and the gain of the better way of cloning."""
     known, asked = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
+    action = np.asarray(reference.action)
+    if not (np.isfinite(known).all() and np.isfinite(asked).all() and np.isfinite(action).all()):
+        return 1.0, 0.0  # the doctor was overruled; training will name the cause
     center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
     known, asked = (known - center) / scale, np.clip((asked - center) / scale, -10, 10)
-    action = np.asarray(reference.action)
     targets = np.eye(spec.action_dim)[action] if spec.discrete else action.astype(np.float64)
 
     def chosen(scores: np.ndarray) -> np.ndarray:

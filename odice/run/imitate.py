@@ -10,10 +10,11 @@ from odice.run.train import train
 
 
 def imitate(data: Any, *, episode: int | Iterable[int] = (), **options: Any) -> Run:
-    """Learn from demonstrations, without rewards; the same as `odice imitate`, and as `odice.train(data, imitation=True)`.
+    """Learn from demonstrations, without rewards; the same as `odice imitate`, and as `odice.train(data,
+    imitation=True)`.
 
-    `episode` names the episodes to imitate (one or several, by default all), `suboptimal` other data to learn from beside
-    them. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
+    `episode` names the episodes to imitate (one or several, by default all), `suboptimal` other data to learn from
+    beside them. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
     """
     chosen = [episode] if isinstance(episode, int) else list(episode)
     return train(data, **{**options, "episode": chosen, "imitation": True})

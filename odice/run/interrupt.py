@@ -13,7 +13,8 @@ PARENT = "ODICE_PARENT"
 
 
 class Stop:
-    """Listens for SIGTERM, SIGHUP (the terminal is gone) and Ctrl-C while a run works. Outside of the main thread it only hears of a lost parent."""
+    """Listens for SIGTERM, SIGHUP (the terminal is gone) and Ctrl-C while a run works. Outside of the main thread it
+    only hears of a lost parent."""
 
     def __init__(self):
         self.signal: int = 0

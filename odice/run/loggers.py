@@ -1,8 +1,8 @@
 """Where a run's numbers go: JSON lines always; TensorBoard and Weights & Biases for those who ask.
 
 A JSON-lines file belongs to a checkpoint: rows up to the checkpoint's step are on the disk before it is committed, the
-checkpoint keeps a copy of them, and on resume everything after it is cut. So an interrupted run and an uninterrupted one
-leave the same bytes, and a log that was damaged meanwhile is noticed and put right.
+checkpoint keeps a copy of them, and on resume everything after it is cut. So an interrupted run and an uninterrupted
+one leave the same bytes, and a log that was damaged meanwhile is noticed and put right.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class JsonLines:
 
     @property
     def text(self) -> str:
-        """All that the log holds, from memory: a copy of it is worth something only if it does not come from the disk."""
+        """All that the log holds, from memory: a copy of it is worth something only if it does not come from the
+        disk."""
         self._lines = ["".join(self._lines)]
         return self._lines[0]
 
@@ -90,7 +91,8 @@ def rows(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
     found, damaged = _parse(there)
     if damaged or (sha256 is not None and hashlib.sha256(there).hexdigest() != sha256):
         raise OdiceError(
-            f"{path} is damaged: rows in it are not those that were written; run the training's command again, which puts "
+            f"{path} is damaged: rows in it are not those that were written; run the training's command again, which "
+            "puts "
             "it right from the last checkpoint."
         )
     return found
@@ -131,7 +133,8 @@ def _keep_aside(path: Path) -> None:
     copy = folder / f"{path.name}.{number}"
     shutil.copyfile(path, copy)
     warnings.warn(
-        f"{path} was damaged: it does not hold the rows that were written. They are put right from the checkpoint as far "
+        f"{path} was damaged: it does not hold the rows that were written. They are put right from the checkpoint as "
+        "far "
         f"as it knows them; the damaged file is kept as {copy}.",
         LogWarning,
         stacklevel=4,
@@ -172,7 +175,8 @@ class TensorBoard:
 
 
 class Wandb:
-    """A Weights & Biases run; the same run is continued after a resume. Its own settings come from WANDB_* variables."""
+    """A Weights & Biases run; the same run is continued after a resume. Its own settings come from WANDB_*
+    variables."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], first_step: int):
         import wandb  # pyright: ignore[reportMissingImports]

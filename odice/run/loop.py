@@ -1,7 +1,7 @@
 """The inner loop: many updates in one compiled program.
 
-Batch rows are a pure function of (seed, step). So a resumed run sees the batches an uninterrupted one would have seen, and
-N seeds under one `vmap` see the batches of N separate runs.
+Batch rows are a pure function of (seed, step). So a resumed run sees the batches an uninterrupted one would have seen,
+and N seeds under one `vmap` see the batches of N separate runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array
 
 
 def block_length(length: int, most: int = 64) -> int:
-    """In how many updates at a time a chunk gathers its batches: the largest fitting divisor, so that memory stays small."""
+    """In how many updates at a time a chunk gathers its batches: the largest fitting divisor, so that memory stays
+    small."""
     fitting = [size for size in range(most // 4, most + 1) if length % size == 0]
     return fitting[-1] if fitting else length
 

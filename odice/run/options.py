@@ -1,23 +1,25 @@
 """What a run is told about everything but the algorithm: data, length, evaluation, files.
 
-Every field is a flag of `odice train`, an argument of `odice.train` and an entry of a config file. So are the fields of the
-algorithm's config, which stand beside them (`run.plan`).
+Every field is a flag of `odice train`, an argument of `odice.train` and an entry of a config file. So are the fields of
+the algorithm's config, which stand beside them (`run.plan`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from odice.data.demonstrations import FinalObs
 from odice.data.preprocess import REWARD_MAPS
+from odice.data.schema import TableFlags
 from odice.data.transitions import Convention
 from odice.errors import OdiceError, unknown_name
 from odice.presets import PRESETS
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunFlags:
     """The run around the algorithm. A value of None is filled in from the preset, or from the data."""
 
     data: str
@@ -29,7 +31,7 @@ class RunOptions:
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
-    """Gradient updates; 1,000,000 unless the preset says otherwise."""
+    """Gradient updates; for odice and sdice 20,000, else 1,000,000, unless the preset says otherwise."""
     seed: int = 0
     """Seed of the networks and of the batches."""
     seeds: int | None = None
@@ -45,21 +47,28 @@ class RunOptions:
     keep: int = 3
     """Checkpoints kept, beside the best."""
     eval_every: int | None = None
-    """Updates between two evaluations; 5,000 unless the preset says otherwise."""
+    """Updates between two evaluations; for odice and sdice 1,000, else 5,000, unless the preset says otherwise."""
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
     eval_seconds: float = 600.0
     """Give up on an evaluation after this time; the run goes on without it."""
     reward: str | None = None
-    """How rewards are changed before training: none, return-range, minus-1, zero-to-minus-3 ..."""
+    """How rewards are changed before training: none, return-spread, return-range, minus-1, zero-to-minus-3 ..."""
+    reward_scale: float | None = None
+    """Multiply the rewards by this, after the reward map."""
+    reward_shift: float | None = None
+    """Add this to the rewards, last."""
     normalize_obs: bool | None = None
-    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says otherwise."""
+    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says
+    otherwise."""
     clip_actions: float | None = None
     """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
-    convention: Convention = "qlearning"
-    """Which steps count: `qlearning` drops time-limit steps as D4RL does, `bootstrap` keeps those whose next state is known."""
+    convention: Convention = "bootstrap"
+    """Which steps count: `bootstrap` keeps every step whose next state is known or does not matter, `qlearning` drops
+    time-limit steps as D4RL does; the presets for offline RL use that."""
     holdout: float | None = None
-    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or more."""
+    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or
+    more."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
@@ -69,8 +78,8 @@ class RunOptions:
     absorbing: bool | None = None
     """Imitation: put an absorbing state after every terminal one, marked in an extra column, as ValueDICE does."""
     final_obs: FinalObs | None = None
-    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step without
-    one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
+    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step
+    without one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept (`odice data inspect` explains them); `all` accepts everything."""
     data_dir: str | None = None
@@ -80,7 +89,8 @@ class RunOptions:
     schema: str | None = None
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False
-    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a store beside it."""
+    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a
+    store beside it."""
     log: tuple[str, ...] = ()
     """Also log to `tensorboard` or `wandb`; each needs its extra."""
     diagnostics: bool = False
@@ -105,11 +115,15 @@ class RunOptions:
             raise unknown_name("preset", self.preset, PRESETS)
         if self.reward is not None and self.reward not in REWARD_MAPS:
             raise unknown_name("reward map", self.reward, REWARD_MAPS)
+        for name in ("reward_scale", "reward_shift"):
+            if not math.isfinite(getattr(self, name) or 0.0):
+                raise OdiceError(f"{name} must be a finite number, got {getattr(self, name)}.")
         if self.imitation:
             self._check_imitation()
         elif self.episode or self.suboptimal or self.absorbing or self.final_obs == "next-reset":
             raise OdiceError(
-                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add --imitation."
+                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add "
+                "--imitation."
             )
 
     def _check_imitation(self) -> None:
@@ -121,3 +135,8 @@ class RunOptions:
             raise OdiceError(
                 "Absorbing states follow the last step of an episode, so they need --convention bootstrap."
             )
+
+
+@dataclass(frozen=True)
+class RunOptions(TableFlags, RunFlags):
+    """All that a run is told beside the algorithm's settings: the run itself, and the columns of a table."""

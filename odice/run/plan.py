@@ -18,6 +18,7 @@ from odice.errors import OdiceError, unknown_name
 from odice.files import read_text
 from odice.plugins import load_plugins
 from odice.presets import OWN, Preset, preset
+from odice.presets.own import own_table
 from odice.run.options import RunOptions
 
 ROW_STEPS = 1000
@@ -54,10 +55,21 @@ class Plan(NamedTuple):
         return _divisor(self.row_steps, CHUNK_STEPS)
 
     @property
+    def discount(self) -> float:
+        """The algorithm's discount, or the usual one where it has none."""
+        return self.algorithm.setting(self.settings, self.algorithm.discount, 0.99)
+
+    @property
     def preprocess(self) -> Preprocess:
         options = self.options
+        rewards = dict(REWARD_MAPS[options.reward or "none"])
+        scale = 1.0 if options.reward_scale is None else options.reward_scale
+        if scale != 1.0 or options.reward_shift:  # on top of the map: scale * map(r) + shift
+            rewards["reward_shift"] = scale * rewards.get("reward_shift", 0.0) + (options.reward_shift or 0.0)
+            rewards["reward_scale"] = scale * rewards.get("reward_scale", 1.0)
         return Preprocess(
-            **REWARD_MAPS[options.reward or "none"],
+            **rewards,
+            discount=self.discount,
             normalize_obs=bool(options.normalize_obs),
             clip_actions=options.clip_actions,
             absorbing=options.imitation and bool(options.absorbing),
@@ -67,12 +79,15 @@ class Plan(NamedTuple):
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalize_obs", "convention")
         imitation = ("imitation", "episode", "absorbing", "final_obs") if self.options.imitation else ()
-        options = {name: getattr(self.options, name) for name in (*shared, "clip_actions", "diagnostics", *imitation)}
+        shaped = [name for name in ("reward_scale", "reward_shift") if getattr(self.options, name) is not None]
+        named = (*shared, "clip_actions", "diagnostics", *imitation, *shaped)
+        options = {name: getattr(self.options, name) for name in named}
         return {**options, "settings": settings_dict(self.settings)}
 
 
 def make_plan(data: Any, **given: Any) -> Plan:
-    """Decide every setting. `given` are fields of `RunOptions` and of the algorithm's config; None counts as not given."""
+    """Decide every setting. `given` are fields of `RunOptions` and of the algorithm's config; None counts as not
+    given."""
     return complete_plan(draft_plan(data, **given))
 
 
@@ -97,15 +112,21 @@ def draft_plan(data: Any, **given: Any) -> Plan:
         _check_imitates(algorithm)
     if name or imitation:
         chosen = preset(name or "imitation", algorithm.name, row_name(data), imitation=imitation)
-    protocol = chosen.protocol if chosen else OWN
+    own = own_table(algorithm.name)
+    protocol = chosen.protocol if chosen else own.protocol
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
-    settings = {**(chosen.values() if chosen else {}), **{k: v for k, v in merged.items() if k in setting_types}}
+    start = chosen.settings if chosen else own.settings
+    settings = {
+        **{key: setting.value for key, setting in start.items()},
+        **{k: v for k, v in merged.items() if k in setting_types},
+    }
     return Plan(options, algorithm.config(**settings), chosen, typed_env="env" not in from_file or "env" in given)
 
 
 def complete_plan(plan: Plan) -> Plan:
-    """The plan, with what the run decides for the algorithm: how long a schedule lasts, and whether it diagnoses itself."""
+    """The plan, with what the run decides for the algorithm: how long a schedule lasts, and whether it diagnoses
+    itself."""
     options, settings, algorithm = plan.options, plan.settings, plan.algorithm
     decided: dict[str, Any] = {}
     if options.diagnostics and algorithm.diagnose:
@@ -151,7 +172,8 @@ def rename(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:
-    """A value as its field's type, or an error that names the field. Whole numbers may stand for floats, lists for tuples."""
+    """A value as its field's type, or an error that names the field. Whole numbers may stand for floats, lists for
+    tuples."""
     if hint is Any:
         return value
     if isinstance(value, Path):

@@ -15,7 +15,8 @@ from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.store import Streamed, stored
-from odice.data.transitions import Convention, rows_of, to_transitions
+from odice.data.to_go import high
+from odice.data.transitions import Convention, rows_of, to_transitions, why_left_out
 from odice.envs.make import make
 from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
@@ -51,6 +52,8 @@ class Prepared(NamedTuple):
     """Transitions by which the policy is judged, some of them held out of training."""
     guard: Guard
     """What the policy will know of the observations it was trained on."""
+    value_start: float
+    """A high return of these rewards."""
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -80,17 +83,18 @@ def prepare(plan: Plan) -> Prepared:
     if env_id is None:
         notes.append("no environment is known for these data: training without evaluation (name one with --env)")
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
+    if left_out := why_left_out(dataset, options.convention):
+        notes.append(left_out)
     low, high = dataset.meta.ref_min, dataset.meta.ref_max
     reference = None if low is None or high is None else (low, high)
-    discount = plan.algorithm.setting(plan.settings, plan.algorithm.discount, 0.99)
-    limit = _value_limit(dataset, fitted, discount)
+    limit, start = _value_limit(dataset, fitted, plan.discount), _value_start(plan, dataset, fitted)
     rows = None
     if held is not None:
         facts["held_out_episodes"] = held.n_episodes
         rows = to_transitions(fitted.apply(held), options.convention)
-    probe = make_probe(source, seen, rows, options.convention, discount, fitted if options.stream else None)
+    probe = make_probe(source, seen, rows, options.convention, plan.discount, fitted if options.stream else None)
     guard, raw = make_guard(dataset, held, options.convention), dataset.spec
-    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard)
+    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard, start)
 
 
 def _check_finite(dataset: Dataset) -> None:
@@ -99,7 +103,8 @@ def _check_finite(dataset: Dataset) -> None:
     for name, array in parts.items():
         if not all(np.isfinite(part).all() for _, part in walk(array)):
             raise OdiceError(
-                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from those; "
+                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
+                "those; "
                 "find them with `odice data inspect`, then correct them or leave their episodes out."
             )
 
@@ -109,10 +114,11 @@ Read = tuple[Dataset, dict[str, Any], list[str]]
 
 
 def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
-    """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter here."""
+    """The plan's data (or others, read in the same way), looked over. Findings of the kinds `without` do not matter
+    here."""
     options = plan.options
     data = options.data if data is None else data
-    readers = {"schema": options.schema} if options.schema else {}
+    readers: dict[str, Any] = options.table(options.schema)
     on_disk = options.stream and isinstance(data, str | Path)
     open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
     dataset = _bounded(open_data(data, format=options.format, data_dir=options.data_dir, **readers), plan)
@@ -181,11 +187,13 @@ def _expert_rows(seen: Dataset, episodes: int, convention: Convention) -> Any:
 
 
 def check_expert(algo: Algo, plan: Plan) -> str | None:
-    """Refuse an algorithm that needs suboptimal data and has none; say so if there are some and it cannot tell them apart."""
+    """Refuse an algorithm that needs suboptimal data and has none; say so if there are some and it cannot tell them
+    apart."""
     name, given = plan.options.algo, plan.options.suboptimal is not None
     if algo.expert and not given:
         raise OdiceError(
-            f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data DEMONSTRATIONS "
+            f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data "
+            "DEMONSTRATIONS "
             "--suboptimal SOURCE`."
         )
     return f"{name} learns from demonstrations and suboptimal data alike" if given and not algo.expert else None
@@ -197,6 +205,25 @@ def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:
     if not fitted.reward_values:
         extremes = fitted.reward(extremes)
     return 1000.0 * max(1.0, float(np.abs(extremes).max())) / (1.0 - min(discount, 0.99))
+
+
+def _value_start(plan: Plan, dataset: Dataset, fitted: Fitted) -> float:
+    """A high return to go of the rewards that the algorithm sees, where it wants to know."""
+    if not _wants_start(plan):
+        return 0.0
+    return high(replace(dataset, rewards=fitted.reward(dataset.rewards)), plan.discount)
+
+
+def _wants_start(plan: Plan) -> bool:
+    return bool(plan.algorithm.value_start) and getattr(plan.settings, plan.algorithm.value_start or "") is None
+
+
+def decided_by_log(plan: Plan, prepared: Prepared) -> Plan:
+    """The plan, with the setting that the log decides."""
+    if not _wants_start(plan):
+        return plan
+    decided: dict[str, Any] = {plan.algorithm.value_start or "": prepared.value_start}
+    return plan._replace(settings=replace(plan.settings, **decided))
 
 
 def sample(source: Transitions | Streamed) -> Batch:

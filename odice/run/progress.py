@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 PLAIN_SECONDS = 10.0
 """Time between two plain lines."""
@@ -17,18 +22,16 @@ class Display:
 
     def __init__(self, steps: int, *, quiet: bool = False):
         self._steps, self._quiet = steps, quiet
+        self._opened = time.monotonic()
         self._began: tuple[float, int] | None = None
         self._printed = -PLAIN_SECONDS
         self._step, self._text, self._scores = 0, "", ""
-        self._live = None
+        self._live: Live | None = None
 
     def __enter__(self) -> Display:
         if not self._quiet and sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(refresh_per_second=4, transient=True)
+            self._live = live(self._line)
             self._live.__enter__()
-            self._show()
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -74,22 +77,56 @@ class Display:
 
     def _line(self) -> str:
         if self._began is None:
-            return "reading the data, compiling ..."
-        rate = self.rate
-        left = _clock((self._steps - self._step) / rate) if rate > 0 else "?"
-        head = f"step {self._step:,}/{self._steps:,}  {rate:,.0f} updates/s  {left} left"
+            return f"reading the data, compiling ... {_clock(time.monotonic() - self._opened)}"
+        seconds, first = self._began
+        if self._step == first:  # nothing to tell a rate from yet
+            speed = f"ready after {_clock(seconds - self._opened)}"
+        else:
+            speed = f"{self.rate:,.0f} updates/s  {_clock((self._steps - self._step) / self.rate)} left"
+        head = f"step {self._step:,}/{self._steps:,}  {speed}"
         return "  ".join(part for part in (head, self._scores, self._text) if part)
 
     def _show(self) -> None:
         if self._quiet:
             return
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"))
-        elif self._began and time.monotonic() - self._printed >= PLAIN_SECONDS:
+        if self._live is None and self._began and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             print(self._line(), flush=True)
+
+
+def live(line: Callable[[], str]) -> Live:
+    """A line at the bottom of the terminal that is asked for anew four times a second; what is printed stands above
+    it."""
+    from rich.live import Live
+    from rich.text import Text
+
+    return Live(
+        get_renderable=lambda: Text(line(), no_wrap=True, overflow="ellipsis"), refresh_per_second=4, transient=True
+    )
+
+
+def seeds_line(folders: Sequence[Path], steps: int) -> str:
+    """How far the seeds are that other processes train, as their folders tell."""
+    parts = []
+    for folder in folders:
+        step = last_row(folder / "metrics.jsonl").get("step")
+        done = "done" if (folder / "result.json").exists() else f"{step:,}/{steps:,}" if step else "starting"
+        found = last_row(folder / "evaluations.jsonl")
+        score = found.get("mean") if found.get("score") is None else found["score"]
+        parts.append(f"{folder.name} {done}" + (f" score {score:.1f}" if isinstance(score, float) else ""))
+    return "   ".join(parts)
+
+
+def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
+    """The last complete row of a JSONL file that may be growing; empty if there is none."""
+    try:
+        with file.open("rb") as handle:
+            handle.seek(max(0, file.stat().st_size - tail))
+            lines = handle.read().split(b"\n")[:-1]
+            found = json.loads(lines[-1]) if lines else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _clock(seconds: float) -> str:

@@ -65,13 +65,26 @@ class Run:
     def summary(self) -> str:
         """How a finished run ended, in a sentence."""
         if self.seeds:
-            return "\n".join(f"{run.path.name}: {run.summary()}" for run in self.seeds)
+            each = [f"{run.path.name}: {run.summary() if run.result else 'not finished'}" for run in self.seeds]
+            return "\n".join([*each, self.over_seeds()])
         last, best = self.result["last"], self.result["best"]
         score = ""
         if last:
             normalized = f" (score {last['score']:.1f})" if "score" in last else ""
             score = f" last return {last['mean']:.1f}{normalized}, best {best['mean']:.1f} at step {best['step']:,};"
         return f"finished {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / 'last'}"
+
+    def over_seeds(self) -> str:
+        """Mean and range over the seeds that are finished: of the last evaluation and, where there are scores, of
+        those."""
+        done = [run.result["last"] for run in self.seeds if run.result]
+        head = f"{len(done)} of {len(self.seeds)} seeds finished"
+        for key, name in (("score", "score"), ("mean", "return")):
+            values = [last[key] for last in done if last and key in last]
+            if values and len(values) == len(done):
+                mean = sum(values) / len(values)
+                return f"{head}: last {name} {mean:.1f} on average, from {min(values):.1f} to {max(values):.1f}"
+        return f"{head}; the runs are in {self.path}"
 
     def _frame(self, name: str) -> polars.DataFrame:
         import polars

@@ -1,7 +1,7 @@
 """One seed of a run on disk: its logs, checkpoints, evaluations and policies.
 
-The compiled loop does not know about files, and several seeds may share it (`vmap`); a `SeedRun` is what each seed has for
-itself. Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
+The compiled loop does not know about files, and several seeds may share it (`vmap`); a `SeedRun` is what each seed has
+for itself. Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SeedRun:
         self._best: tuple[float, int] | None = None
         self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
 
-    # --- starting ------------------------------------------------------------------------------------------------------
+    # --- starting -----------------------------------------------------------------------------------------------------
 
     def restore(self, like: Any, at_most: int | None = None) -> Restored | None:
         """The newest whole checkpoint. `like` is the state's shapes."""
@@ -119,7 +119,7 @@ class SeedRun:
             if due := facts.get("due"):
                 self.evaluate(due, self._algo.policy(arrays["state"]))
 
-    # --- while it runs -------------------------------------------------------------------------------------------------
+    # --- while it runs ------------------------------------------------------------------------------------------------
 
     def absorb(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
         """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
@@ -203,7 +203,7 @@ class SeedRun:
             sink.close()
         self._checkpoints.close()
 
-    # --- evaluations ---------------------------------------------------------------------------------------------------
+    # --- evaluations --------------------------------------------------------------------------------------------------
 
     def policy(self, step: int, network: Any) -> Policy:
         """What is deployed: the network, what was done to its data, and where it comes from."""
@@ -226,7 +226,8 @@ class SeedRun:
             self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
     def _collect(self, wait: bool) -> bool:
-        """Write down the evaluation that is under way, if it is finished (or as soon as it is). True if none is left."""
+        """Write down the evaluation that is under way, if it is finished (or as soon as it is). True if none is
+        left."""
         if self._pending is None:
             return True
         step, network, future = self._pending

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from odice import __version__
 from odice.core.diagnostics import feature_products
 from odice.data.store import Streamed
+from odice.envs.make import own_env
 from odice.errors import Diverged, Interrupted, OdiceError
 from odice.run.compilation import use_cache
 from odice.run.directory import RunDirectory, differences
@@ -33,8 +34,8 @@ from odice.run.interrupt import Stop
 from odice.run.loop import initial_state, make_chunk
 from odice.run.options import RunOptions
 from odice.run.plan import Plan, make_plan
-from odice.run.prepare import Prepared, check_expert, may_import, open_evaluator, prepare, sample
-from odice.run.progress import Display
+from odice.run.prepare import Prepared, check_expert, decided_by_log, may_import, open_evaluator, prepare, sample
+from odice.run.progress import Display, live, seeds_line
 from odice.run.provenance import git_revision, versions
 from odice.run.run import Run
 from odice.run.seed_run import SeedRun
@@ -45,11 +46,20 @@ from odice.types import Algo
 def train(data: Any, **options: Any) -> Run:
     """Train an algorithm on a data set; the same as `odice train`.
 
-    `data` is anything `odice.load` takes. `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env,
-    steps, seed, out ...) and the settings of the algorithm (lam, eta ...). Gives the finished run; with `seeds`, one whose
-    `seeds` are the single runs. A run that was interrupted in the same folder is continued; one that is finished is given
-    back.
+    `data` is anything `odice.load` takes; `env` may also be an environment's class, or a function that makes one.
+    `options` are the fields of `odice.run.options.RunOptions` (algo, preset, env, steps, seed, out ...) and the
+    settings of the algorithm (lam, eta ...). Gives the finished run; with `seeds`, one whose
+    `seeds` are the single runs. A run that was interrupted in the same folder is continued; one that is finished is
+    given back.
     """
+    env = options.get("env")
+    if env is not None and not isinstance(env, str):
+        options["env"] = own_env(env)
+        if options.get("seeds") and _in_processes(options.get("parallel", "auto")):
+            raise OdiceError(
+                f"{options['env']} is an object of this program, which the processes of several seeds do not know; add "
+                "parallel='vmap', or register it in a module and name that with plugin."
+            )
     return train_plan(make_plan(data, **options))
 
 
@@ -72,14 +82,24 @@ def train_plan(plan: Plan) -> Run:
     if options.seeds is None:
         return _train([plan])[0]
     plans = [one_seed(plan, options.seed + i) for i in range(options.seeds)]
-    if options.parallel == "processes" or (options.parallel == "auto" and jax.default_backend() == "cpu"):
+    if _in_processes(options.parallel):
         from odice.run.processes import train_processes
 
-        train_processes(plans)
-        runs = [Run.open(_folder(each)) for each in plans]
+        folders = [_folder(each) for each in plans]
+        watched = not options.quiet and sys.stdout.isatty()
+        with live(lambda: seeds_line(folders, options.steps or 0)) if watched else nullcontext():
+            train_processes(plans)
+        runs = [Run.open(folder) for folder in folders]
     else:
         runs = _train(plans)
-    return Run(runs[0].path.parent, {}, tuple(runs))
+    together = Run(runs[0].path.parent, {}, tuple(runs))
+    if not options.quiet:
+        print(together.over_seeds(), flush=True)
+    return together
+
+
+def _in_processes(parallel: str) -> bool:
+    return parallel == "processes" or (parallel == "auto" and jax.default_backend() == "cpu")
 
 
 def one_seed(plan: Plan, seed: int) -> Plan:
@@ -100,7 +120,7 @@ def _folder(plan: Plan) -> Path:
     return Path("runs") / name / options.algo / f"seed-{options.seed}"
 
 
-# --- the run -----------------------------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 def _train(plans: list[Plan]) -> list[Run]:
@@ -113,6 +133,8 @@ def _train(plans: list[Plan]) -> list[Run]:
         if plan.options.resume and not all((d.path / "config.json").exists() for d in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(plan)
+        plans = [decided_by_log(each, prepared) for each in plans]
+        plan = plans[0]
         algo = plan.algorithm.build(plan.settings, prepared.spec)
         alike = check_expert(algo, plan)
         evaluations = None
@@ -179,7 +201,8 @@ class Loop:
             return self._finish()
         except OSError as error:
             raise OdiceError(
-                f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its checkpoints are "
+                f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its "
+                "checkpoints are "
                 "intact. When the cause is removed, run the same command again to continue."
             ) from error
         finally:
@@ -187,7 +210,7 @@ class Loop:
                 if isinstance(chunk, StreamedChunk):
                     chunk.close()
 
-    # --- chunks --------------------------------------------------------------------------------------------------------
+    # --- chunks -------------------------------------------------------------------------------------------------------
 
     def _advance(self, length: int) -> None:
         if length not in self._chunks:
@@ -247,7 +270,7 @@ class Loop:
     def _alive(self) -> list[tuple[int, SeedRun]]:
         return [(i, one) for i, one in enumerate(self._seed_runs) if one.failure is None]
 
-    # --- start and end -------------------------------------------------------------------------------------------------
+    # --- start and end ------------------------------------------------------------------------------------------------
 
     def _start(self) -> tuple[int, Any]:
         """The state to go on from: every one's newest checkpoint that all of them have, or the beginning."""
@@ -303,7 +326,7 @@ def _failing(one: SeedRun, alone: bool) -> Iterator[None]:
         one.failure = error
 
 
-# --- what is recorded --------------------------------------------------------------------------------------------------
+# --- what is recorded -------------------------------------------------------------------------------------------------
 
 
 def _claim(directory: RunDirectory, plan: Plan, prepared: Prepared, display: Display) -> None:

@@ -1,7 +1,8 @@
-"""What the tests of the algorithms share: batches, linear networks in numpy, Adam by hand, and a task with a known answer.
+"""What the tests of the algorithms share: batches, linear networks in numpy, Adam by hand, and a task with a known
+answer.
 
-Whole updates are checked on networks without hidden layers: there a loss is a few lines of numpy in float64, its gradient
-is taken by central differences, and Adam's step from optax's own moments must land on the updated parameters.
+Whole updates are checked on networks without hidden layers: there a loss is a few lines of numpy in float64, its
+gradient is taken by central differences, and Adam's step from optax's own moments must land on the updated parameters.
 """
 
 import functools
@@ -125,10 +126,12 @@ GOAL = 0.5
 
 
 def two_steps(n=2000, discrete=False):
-    """Episodes of two steps: the first action is where the second step starts, and only there is a reward, -(x - 1/2)^2 * 4.
+    """Episodes of two steps: the first action is where the second step starts, and only there is a reward, -(x -
+    1/2)^2 * 4.
 
-    So the best first action is 1/2 (of the discrete -1, -1/2, 0, 1/2, 1: number 3), and it takes the value of the second state
-    to know it. Actions are uniform, whose mean is 0: cloning does not find the answer, and neither does a flipped sign.
+    So the best first action is 1/2 (of the discrete -1, -1/2, 0, 1/2, 1: number 3), and it takes the value of the
+    second state to know it. Actions are uniform, whose mean is 0: cloning does not find the answer, and neither does a
+    flipped sign.
     """
     rng = np.random.default_rng(0)
     action = rng.integers(0, 5, n) if discrete else rng.uniform(-1, 1, (n, 1))

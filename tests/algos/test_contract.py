@@ -62,6 +62,8 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
         "discriminator_steps": 200,
         "state_only": False,
         "discriminator_penalty": 0.1,
+        "init_temperature": 0.05,
+        "extraction": "cloning",  # sooner there than the information projection, which test_optidice has
     }
     for field in hints:
         if field.endswith("hidden"):
@@ -140,7 +142,8 @@ def test_learns(name, trained):
     behaviour = float(np.mean(pushes()["rewards"]))
     assert behaviour == pytest.approx(0.25, abs=0.03)
     score = earned(trained(name).policy)
-    knows_better = build(name).expert or reads_rewards(name)
+    # The next state is drawn anew here, so pairs of states say nothing about the push.
+    knows_better = name != "lobs-dice" and (build(name).expert or reads_rewards(name))
     assert score > (0.4 if knows_better else 0.8 * behaviour), score
 
 

@@ -1,4 +1,5 @@
-"""CQL against numpy: the conservative term, both backups, Lagrange, soft actor-critic as its limit, discrete actions."""
+"""CQL against numpy: the conservative term, both backups, Lagrange, soft actor-critic as its limit, discrete
+actions."""
 
 import math
 

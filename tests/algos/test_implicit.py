@@ -1,4 +1,5 @@
-"""The family of implicit Q-learning (IQL, SQL, EQL, f-DVL, XQL): whole updates against numpy, order, gradients, identities."""
+"""The family of implicit Q-learning (IQL, SQL, EQL, f-DVL, XQL): whole updates against numpy, order, gradients,
+identities."""
 
 import dataclasses
 

@@ -72,6 +72,25 @@ def test_one_update_equals_numpy(due):
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
 
 
+@pytest.mark.parametrize("gradient", ["orthogonal", "true"])
+def test_other_gradients_of_the_critics_equal_numpy(gradient):
+    algo, state = warm("td3-bc", LINEAR | {"gradient": gradient, "eta": 0.6}, steps=4, jit=True)
+    batch = make_batch()
+    s, a, r, s2, m = arrays(batch)
+    noise = np.clip(SIGMA * np.asarray(jax.random.normal(KEY, (16, 2)), np.float64), -CLIP, CLIP)
+    a2 = np.clip(np.tanh(linear(flatten(state.policy_target), s2, 2)) + noise, -1, 1)
+    theta, slow = flatten(state.critic), flatten(state.critic_target)
+    loss = lambda q, q_next: ((r + GAMMA * m * q_next - q) ** 2).mean(1).sum()
+    if gradient == "true":
+        together = slope(lambda x: loss(twin(x, s, a), twin(x, s2, a2)), theta)
+    else:
+        f = slope(lambda x: loss(twin(x, s, a), twin(slow, s2, a2).min(0)), theta)
+        b = slope(lambda x: loss(twin(slow, s, a).min(0), twin(x, s2, a2)), theta)
+        together = f + 0.6 * (b - f @ b / (f @ f) * f)
+    after, _ = algo.update(state, batch, KEY)
+    close(after.critic, adam(theta, together, state.critic_opt, LR))
+
+
 def test_a_delay_of_three():
     algo, state = warm("td3-bc", LINEAR | {"policy_delay": 3}, steps=0, jit=True)
     moves = []

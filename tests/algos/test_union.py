@@ -1,7 +1,8 @@
 """DemoDICE, LobsDICE and SMODICE: whole updates against numpy, who learns when, and what the discriminator finds.
 
-The networks have no hidden layers. A linear network's slope is its weights, whatever the point, so V's and SMODICE's gradient
-penalties do not depend on how points are mixed. Those on r do: there the mixing weights are drawn as the code draws them.
+The networks have no hidden layers. A linear network's slope is its weights, whatever the point, so V's and SMODICE's
+gradient penalties do not depend on how points are mixed. Those on r do: there the mixing weights are drawn as the code
+draws them.
 """
 
 import functools

@@ -1,5 +1,7 @@
 """One whole V-DICE update against a numpy implementation on linear networks, and the identities of the family."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,8 +61,13 @@ def flatten(tree):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(np.float64)
 
 
-def numpy_update(name, state, batch, eta):
-    """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b."""
+def numpy_update(name, state, batch, eta, start=0.0):
+    """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b.
+
+    With a temperature T in the state V's residuals count in units of it, with a choice the policy's above its
+    threshold.
+    """
+    temperature = 1.0 if state.log_temperature is None else float(np.exp(state.log_temperature))
     s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
     m, n = 1 - d, len(r)
     w, c = (
@@ -75,10 +82,12 @@ def numpy_update(name, state, batch, eta):
         vbar, v2bar = v, v2
     else:
         vbar, v2bar = (wt @ s.T + ct[:, None]).min(0), (wt @ s2.T + ct[:, None]).min(0)
+    v, v2, vbar, v2bar = (x + start for x in (v, v2, vbar, v2bar))
     r_f, r_b = r + GAMMA * m * v2bar - v, r + GAMMA * m * v2 - vbar
-    slope = lambda y: np.maximum(0, 1 + y / 2)  # derivative of Pearson's conjugate
+    slope = lambda y: np.maximum(0, 1 + y / temperature / 2)  # derivative of Pearson's conjugate
     k = 1 / (heads * n)
-    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * slope(r_b) * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
+    sent = slope(r_b) if state.log_temperature is None else slope(r_b) - 1  # adaptive: the excess alone
+    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * sent * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
     # the parameter order of the pytree: weights of all heads, then biases of all heads
     gradient = lambda dv, x: np.concatenate([(dv @ x).ravel(), dv.sum(1)])
     F, B, L = gradient(d_f, s), gradient(d_b, s2), gradient(d_lin, s)
@@ -91,6 +100,10 @@ def numpy_update(name, state, batch, eta):
     target = TAU * value + (1 - TAU) * np.concatenate([wt.ravel(), ct])
 
     weight = np.minimum(np.maximum(r_f, 0), CLAMP).mean(0)
+    if state.choice is not None:
+        threshold, spread = (float(x) for x in state.choice)
+        above = np.maximum(r_f.mean(0) - threshold * spread, 0)
+        weight = np.minimum(above / above.mean(), CLAMP)
     W, b, log_std = (
         np.asarray(x, np.float64)
         for x in (state.policy.mean.weights[0], state.policy.mean.biases[0], state.policy.log_std)
@@ -116,6 +129,49 @@ def test_one_update_equals_numpy(name, twin):
     np.testing.assert_allclose(flatten(after.target), target, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
     assert after.step == state.step + 1
+
+
+ADAPTIVE = {"value_sample": 0.8, "policy_sample": 0.3, "value_start": 1.5}
+
+
+@pytest.mark.parametrize("name", ["odice", "sdice"])
+def test_one_adaptive_update_equals_numpy(name):
+    batch = make_batch()
+    algo, state = algo_state(name, batch, twin=True, **ADAPTIVE, **({"eta": ETA} if name == "odice" else {}))
+    value, target, policy = numpy_update(name, state, batch, ETA, start=ADAPTIVE["value_start"])
+    after, metrics = algo.update(state, batch, jax.random.key(0))
+    np.testing.assert_allclose(flatten(after.value), value, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.target), target, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
+    assert after.log_temperature != state.log_temperature
+    np.testing.assert_allclose(metrics["temperature"], np.exp(after.log_temperature), rtol=1e-6)
+
+
+def test_without_adaptive_settings_nothing_is_adapted():
+    state = make("odice", SPEC).init(jax.random.key(0))
+    assert state.log_temperature is None
+    assert state.choice is None
+
+
+def test_rates_fall_to_zero():
+    algo = make("odice", SPEC, **LINEAR, cosine_steps=3)
+    states = [algo.init(jax.random.key(1))]
+    for i in range(5):
+        states.append(algo.update(states[-1], make_batch(seed=i), jax.random.key(0))[0])
+    moved = [np.abs(flatten(b.policy) - flatten(a.policy)).max() for a, b in itertools.pairwise(states)]
+    assert moved[0] > moved[1] > moved[2] > 0
+    assert moved[3] == moved[4] == 0
+
+
+def test_the_policy_is_the_average_of_its_weights():
+    algo = make("odice", SPEC, **LINEAR, average=2.0)
+    state, mean = algo.init(jax.random.key(1)), None
+    for i in range(6):
+        state, _ = algo.update(state, make_batch(seed=i), jax.random.key(0))
+        share = min(1.0, 2.0 / (i + 1))
+        mean = flatten(state.policy) if mean is None else mean + share * (flatten(state.policy) - mean)
+    np.testing.assert_allclose(flatten(algo.policy(state)), mean, rtol=1e-5, atol=1e-6)
+    assert np.abs(mean - flatten(state.policy)).max() > 1e-3
 
 
 # --- identities -----------------------------------------------------------------------------------------------------
@@ -200,6 +256,9 @@ def test_act_handles_one_observation_and_a_batch():
         ({"batch_size": 0}, "batch_size"),
         ({"value_lr": -1.0}, "value_lr"),
         ({"weight_clamp": 0.0}, "weight_clamp"),
+        ({"value_sample": 0.0}, "value_sample must lie strictly between 0 and 1"),
+        ({"policy_sample": 1.0}, "policy_sample must lie"),
+        ({"cosine_steps": -1}, "cosine_steps"),
         ({"divergence": "hellingr"}, "Did you mean 'hellinger'"),
         ({"policy_weight": "resid"}, "Did you mean 'residual'"),
         ({"init": "torchy"}, "Did you mean 'torch'"),

@@ -44,7 +44,7 @@ def run(capsys, *argv):
 
 
 def test_summary_for_people(capsys, log):
-    code, out, err = run(capsys, "inspect", log, "--episode", "flight")
+    code, out, err = run(capsys, "inspect", log, "--episode-column", "flight")
     assert (code, err) == (0, "")
     for part in ("20 (20 terminated, 0 truncated)", "2 numbers", "fingerprint", "found nothing wrong", "█"):
         assert part in out
@@ -52,7 +52,7 @@ def test_summary_for_people(capsys, log):
 
 def test_json(capsys, log):
     code, out, _ = run(
-        capsys, "inspect", log, "--episode", "flight", "--json", "--action-low", "-1", "--action-high", "1"
+        capsys, "inspect", log, "--episode-column", "flight", "--json", "--action-low", "-1", "--action-high", "1"
     )
     report = json.loads(out)
     assert code == 0
@@ -118,7 +118,7 @@ def test_unfinished_episodes_are_said_once_on_stderr(capsys, log):
     ("argv", "part"),
     [
         (["inspect", "no-such-file.csv"], "no such file"),
-        (["inspect", "{log}", "--reward", "rewrad"], "did you mean 'reward'"),
+        (["inspect", "{log}", "--reward-column", "rewrad"], "did you mean 'reward'"),
         (["inspect", "{log}", "--schema", "none.toml"], "cannot be opened"),
         (["inspect", "{log}", "--format", "tabel"], "Did you mean 'table'"),
         (["inspect", "hopper-medium-v2", "--data-dir", "{dir}"], "hopper-medium-v2"),

@@ -49,10 +49,12 @@ def test_collect_takes_its_old_flags(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", RENAMED)
 def test_the_new_names_are_flags_and_the_old_ones_are_not(command, capsys):
-    words = {"data": ["data", "collect"], "train": ["train", "--algo", "optidice"]}.get(command, [command])
-    with pytest.raises(SystemExit):
-        main([*words, "--help"])
-    flags = capsys.readouterr().out.replace(",", " ").split()
+    calls = {"data": [["data", "collect"], ["data", "inspect"]], "train": [["train", "--algo", "optidice"]]}
+    flags = []
+    for words in calls.get(command, [[command]]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        flags += capsys.readouterr().out.replace(",", " ").split()
     for old, new in RENAMED[command].items():
         assert new in flags or (command, new) == ("imitate", "--normalize")  # OptiDICE does not imitate
         assert old not in flags

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,7 +63,7 @@ def test_a_disagreeing_next_observation_is_evidence_not_data():
     wrong[1] = 7.5
     data = hand(next_observations=wrong)
     assert data.observations[2, 0] == 2.0
-    assert data.meta.evidence["next_mismatch"] == {"count": 1, "first_row": 1, "largest": 5.5}
+    assert data.meta.evidence["next_mismatch"] == {"count": 1, "first_row": 1, "largest": 5.5, "column": 0}
 
 
 def test_an_unfinished_tail_is_kept_as_truncated_with_a_warning():
@@ -253,7 +255,19 @@ def test_episodes_of_another_width_are_refused():
 def test_metadata_survive_json():
     import json
 
-    meta = Meta("s", "e", (-1.0,), (1.0,), None, 0.5, 2.0, (("goal", 2),), ("cut",), {"unfinished": {"count": 1}})
+    meta = Meta(
+        "s",
+        "e",
+        (-1.0,),
+        (1.0,),
+        None,
+        0.5,
+        2.0,
+        (("goal", 2),),
+        history=("cut",),
+        evidence={"unfinished": {"count": 1}},
+    )
+    meta = replace(meta, obs_columns=({"name": "goal", "width": 2},), action_names=("force",))
     assert Meta.from_dict(json.loads(json.dumps(meta.to_dict()))) == meta
     assert Meta().to_dict() == {"source": "memory"}
     assert Meta.from_dict({"source": "x", "from_the_future": 1}) == Meta("x")

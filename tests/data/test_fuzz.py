@@ -643,6 +643,7 @@ READABLE = {
     "doubles.hdf5",
     "doubles.parquet",
     "decimal.parquet",
+    "categories.parquet",
     "twice.csv.gz",
     "nan-ids.parquet",
     "enum.hdf5",

@@ -1,4 +1,5 @@
-"""Files that reach for other files, wait for ever, or stop the whole process: each gets one sentence, before it is read."""
+"""Files that reach for other files, wait for ever, or stop the whole process: each gets one sentence, before it is
+read."""
 
 import importlib.util
 import os
@@ -108,7 +109,8 @@ def test_a_tree_of_links_is_opened_one_step_at_a_time(tmp_path):
 
 def refused(call):
     """What a new process says that makes this call; it must not wait."""
-    code = f"import odice\nfrom odice.data.readers import arrays, d4rl, table\ntry: {call}\nexcept odice.OdiceError as e: print(e)"
+    imports = "import odice\nfrom odice.data.readers import arrays, d4rl, table"
+    code = f"{imports}\ntry: {call}\nexcept odice.OdiceError as e: print(e)"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
 
 

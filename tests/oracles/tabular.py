@@ -1,15 +1,16 @@
 """Small finite MDPs, solved exactly: what the tests compare learned values with.
 
-Plain numpy in float64, derivatives by hand, nothing shared with the code that trains. Two problems are solved here, and they
-are not the same one:
+Plain numpy in float64, derivatives by hand, nothing shared with the code that trains. Two problems are solved here, and
+they are not the same one:
 
     regularised dual   min_V  (1-gamma) E_mu[V(s)] + alpha E_{s,a ~ dD} f*((r + gamma E_{s'}[m V(s')] - V(s)) / alpha)
     sample loss        min_V  E_{(s,a,s') ~ D}[(1-lam) V(s) + lam f*(r + gamma m V(s') - V(s))]
 
-The dual is the textbook problem: it takes the mean over s' *inside* f*, and its solution gives the visitation
-d = w dD that maximises E_d[r] - alpha D_f(d || dD) among all that obey the Bellman flow (strong duality). The sample loss is what
-V-DICE minimises: one s' per transition, so f* is convex around the noise of s' and the loss overstates every stochastic action.
-The two agree in their Bellman term only when transitions are deterministic. `m` is 0 where s' is terminal.
+The dual is the textbook problem: it takes the mean over s' *inside* f*, and its solution gives the visitation d = w dD
+that maximises E_d[r] - alpha D_f(d || dD) among all that obey the Bellman flow (strong duality). The sample loss is
+what V-DICE minimises: one s' per transition, so f* is convex around the noise of s' and the loss overstates every
+stochastic action. The two agree in their Bellman term only when transitions are deterministic. `m` is 0 where s' is
+terminal.
 
 Both have the shape  c.V + sum_i p_i alpha f*((r_i + M_i V) / alpha), which `minimise` solves by Newton's method.
 """
@@ -87,14 +88,16 @@ def evaluate(mdp: TabularMDP, policy: Matrix) -> Vector:
 
 
 def visitation(mdp: TabularMDP, policy: Matrix) -> Matrix:
-    """d^pi(s, a) = (1 - gamma) sum_t gamma^t P(s_t = s, a_t = a) over the steps before the end; sums to 1 without terminals."""
+    """d^pi(s, a) = (1 - gamma) sum_t gamma^t P(s_t = s, a_t = a) over the steps before the end; sums to 1 without
+    terminals."""
     onward = np.einsum("sa,sat->st", policy, mdp.onward)
     states = np.linalg.solve(np.eye(mdp.states) - mdp.discount * onward.T, (1 - mdp.discount) * mdp.initial)
     return states[:, None] * policy
 
 
 def flow_residual(mdp: TabularMDP, d: Matrix) -> Vector:
-    """By how much d(s, a) breaks the Bellman flow  sum_a d(s, a) = (1 - gamma) mu(s) + gamma sum P(s | s', a') d(s', a')."""
+    """By how much d(s, a) breaks the Bellman flow  sum_a d(s, a) = (1 - gamma) mu(s) + gamma sum P(s | s', a') d(s',
+    a')."""
     inflow = (1 - mdp.discount) * mdp.initial + mdp.discount * np.einsum("sa,sat->t", d, mdp.onward)
     return np.where(mdp.terminal, 0.0, d.sum(axis=1) - inflow)
 
@@ -117,7 +120,8 @@ def exact_log(mdp: TabularMDP, policy: Matrix) -> Log:
 
 
 def sample_log(mdp: TabularMDP, policy: Matrix, rng: np.random.Generator, size: int) -> Log:
-    """`size` transitions drawn from the same distribution, each with share 1/size: a data set as an algorithm meets it."""
+    """`size` transitions drawn from the same distribution, each with share 1/size: a data set as an algorithm meets
+    it."""
     exact = exact_log(mdp, policy)
     rows = rng.choice(exact.share.size, size, p=exact.share / exact.share.sum())
     return Log(exact.state[rows], exact.action[rows], exact.next_state[rows], np.full(size, 1 / size))
@@ -188,8 +192,9 @@ class Problem(NamedTuple):
 def minimise(problem: Problem, *, start: Vector | None = None, tolerance: float = 1e-12, steps: int = 500) -> Vector:
     """The minimising V, by Newton's method with backtracking; every entry of the gradient ends below `tolerance`.
 
-    Chi-square conjugates are flat below a point, so the Hessian may be singular far from the solution: a ridge as large as the
-    gradient keeps the step a descent direction there and vanishes at the end, which keeps Newton's quadratic speed.
+    Chi-square conjugates are flat below a point, so the Hessian may be singular far from the solution: a ridge as large
+    as the gradient keeps the step a descent direction there and vanishes at the end, which keeps Newton's quadratic
+    speed.
     """
     value = np.zeros_like(problem.linear) if start is None else start
     for _ in range(steps):
@@ -221,7 +226,8 @@ def _selector(states: Vector, count: int) -> Matrix:
 
 
 def regularised_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson") -> Problem:
-    """The dual of max_d E_d[r] - alpha D_f(d || dD) under the Bellman flow; `data` is dD(s, a), s' is integrated exactly."""
+    """The dual of max_d E_d[r] - alpha D_f(d || dD) under the Bellman flow; `data` is dD(s, a), s' is integrated
+    exactly."""
     alive = ~mdp.terminal
     state, action = np.nonzero(data * alive[:, None])
     matrix = mdp.discount * mdp.onward[state, action] - _selector(state, mdp.states)

@@ -164,7 +164,8 @@ SETTINGS = {"value_hidden": (), "policy_hidden": (), "discount": 0.8}
 
 
 def tabular_data(seed: int, size: int = 600):
-    """A sampled log, as transitions and for the oracle. A terminated row names a living next state: it must not be read."""
+    """A sampled log, as transitions and for the oracle. A terminated row names a living next state: it must not be
+    read."""
     mdp, behaviour, rng = world(seed, discount=0.8, terminals=2)
     log = sample_log(mdp, behaviour, rng, size)
     assert np.all(np.bincount(log.state, minlength=STATES)[~mdp.terminal] > 0)

@@ -10,6 +10,7 @@ from odice import Policy
 from odice.core.policies import CategoricalPolicy, GaussianPolicy
 from odice.data.preprocess import Fitted
 from odice.errors import OdiceError
+from odice.files import sealed
 from odice.policy.guard import Guard, fit_guard
 from odice.types import Spec
 
@@ -151,15 +152,26 @@ def test_a_wide_observation_keeps_the_guard_small():
 
 
 @pytest.mark.parametrize(
-    "change", [{"states": -1}, {"states": "8"}, {"states": 5}, {"warn": 0}, {"warn": "x"}, {"fall_back": -1}]
+    ("group", "change", "said"),
+    [
+        ("guard", {"states": -1}, "whole number from 1"),
+        ("guard", {"states": "8"}, "whole number from 1"),
+        ("guard", {"states": 5}, "bytes|shape"),
+        ("guard", {"warn": 0}, "`guard.warn` must be a positive number"),
+        ("guard", {"warn": "x"}, "`guard.warn` must be a positive number"),
+        ("guard", {"fall_back": 0.5}, "falls back no earlier than it warns"),
+        ("observation", {"names": ["a"]}, "list of 3 words"),
+        ("observation", {"low": [1.0]}, "list of 3 numbers"),
+        ("observation", {"high": None}, "is missing beside the guard"),
+    ],
 )
-def test_a_damaged_guard_is_refused(guard, tmp_path, change):
+def test_a_damaged_guard_is_refused(guard, tmp_path, group, change, said):
     policy(guard).save(tmp_path / "p")
     path = tmp_path / "p" / "policy.json"
     described = json.loads(path.read_text())
-    described["guard"] |= change
-    path.write_text(json.dumps(described))
-    with pytest.raises(OdiceError, match="refused"):
+    described[group] |= change
+    path.write_text(json.dumps(sealed(described)))
+    with pytest.raises(OdiceError, match=said):
         Policy.load(tmp_path / "p")
 
 

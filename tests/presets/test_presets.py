@@ -12,6 +12,7 @@ from odice.data.preprocess import REWARD_MAPS
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
 from odice.presets.paper import LAMBDA_ETA
+from odice.run.plan import make_plan
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
 
@@ -129,3 +130,27 @@ def test_baselines_against_the_transcribed_table():
         assert cql.get("clip_min") == (None if row["corl_cql_clip_diff_min"] == "-inf" else -200.0)
         assert corl("cql").protocol.reward == rewards[row["corl_cql_reward"]]
         assert corl("cql").protocol.normalize_obs == (row["corl_cql_state_norm"] == "True")
+
+
+@pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
+@pytest.mark.parametrize("name", ["paper", "reference"])
+@pytest.mark.parametrize("data", ["hopper-medium-v2", "antmaze-large-play-v2", "my-robot-v0"])
+def test_published_settings_adapt_nothing(name, algo, data):
+    plan = make_plan(data, preset=name, algo=algo)
+    found = plan.settings
+    assert (found.value_sample, found.policy_sample, found.value_start, found.cosine_steps) == (None, None, 0.0, 0)
+    row = odice.preset(name, algo, data)
+    assert found.lam == row.values().get("lam", 0.6)
+    assert found.polyak == 0.005
+    assert found.value_lr == (1e-4 if name == "paper" else 2e-4)
+    assert plan.options.reward == row.protocol.reward != "return-spread"
+    assert plan.options.steps == 1_000_000
+
+
+def test_without_a_preset_the_log_decides():
+    plan = make_plan("hopper-medium-v2")
+    assert plan.options.reward == "return-spread"
+    assert plan.settings.value_start is None  # until the log is read
+    assert plan.settings.cosine_steps == plan.options.steps
+    assert make_plan("x", lam=0.7, reward="none").settings.lam == 0.7
+    assert make_plan("x", algo="iql").options.reward == "none"

@@ -1,4 +1,5 @@
-"""Evaluations in a process of their own: the same numbers, and an environment that hangs costs an evaluation, not the run."""
+"""Evaluations in a process of their own: the same numbers, and an environment that hangs costs an evaluation, not the
+run."""
 
 import json
 import os

@@ -1,6 +1,7 @@
 """Health: the checks themselves, the yardsticks against numbers by hand, and what a run says of itself."""
 
 import json
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from odice.run.holdout import Probe, error
 from odice.run.loggers import rows
 from odice.run.plan import make_plan
 from odice.run.prepare import prepare
-from odice.types import Batch
+from odice.types import Batch, Transitions
 from tests.run.line import SMALL, line_log
 from tests.worlds import hospital
 
@@ -28,16 +29,17 @@ class Fixed:
     def __init__(self, action):
         self.action = action
 
-    def mode(self, obs):
+    def mode(self, obs) -> Any:
         return np.broadcast_to(self.action, (len(obs), *np.shape(self.action)))
 
-    def deterministic(self):
+    def deterministic(self) -> Any:
         raise NotImplementedError
 
 
 def probe(actions, clone_gain=0.8, chance=0.5, returns=(0.0, 10.0)) -> Probe:
     n = len(actions)
-    batch = Batch(*map(jnp.asarray, (np.zeros((n, 2)), actions, np.zeros(n), np.zeros((n, 2)), np.zeros(n, bool))))
+    zeros = jnp.zeros((n, 2))
+    batch = Batch(zeros, jnp.asarray(actions), jnp.zeros(n), zeros, jnp.zeros(n, bool))
     return Probe(batch, None, chance, clone_gain, returns)
 
 
@@ -158,6 +160,7 @@ def test_a_tenth_is_held_out_where_there_are_enough_episodes():
 def test_held_out_episodes_are_not_trained_on():
     prepared = prepare(make_plan(line_log(60), normalize_obs=False, **QUICK))
     assert prepared.probe.held is not None
+    assert isinstance(prepared.source, Transitions)
     trained = {row.tobytes() for row in np.asarray(prepared.source.obs)}
     assert not trained & {row.tobytes() for row in np.asarray(prepared.probe.held.obs)}
     assert {row.tobytes() for row in np.asarray(prepared.probe.trained.obs)} <= trained
@@ -190,7 +193,7 @@ def test_a_run_that_imitates_nothing_says_so(tmp_path, capsys):
     """Sparse rewards and the paper's lambda: every residual is negative, so no transition has weight."""
     quick = {**QUICK, "steps": 600, "eval_every": 100}
     small = {"value_hidden": (16,), "policy_hidden": (16,), "batch_size": 64, "value_lr": 3e-3}
-    run = odice.train(hospital.dataset(patients=100), out=tmp_path / "a", lam=0.6, **quick, **small)
+    run = odice.train(hospital.dataset(patients=100), out=tmp_path / "a", preset="paper", **quick, **small)
     health = run.result["health"]
     assert health["verdict"] == "do not deploy"
     told = capsys.readouterr().err.splitlines()

@@ -116,7 +116,10 @@ def test_demonstrations_beside_suboptimal_data(name, tmp_path):
     [
         ({"episode": [12]}, "no episode 12; --episode takes 0 to 11, whose returns are"),
         ({"episode": [2], "batch_size": 64}, "20 transitions, fewer than one batch of 64.*--batch-size to 20 or less"),
-        ({"algo": "td3-bc"}, "td3-bc learns from rewards.*imitate with one of: bc, demo-dice, iq-learn, odice"),
+        (
+            {"algo": "td3-bc"},
+            "td3-bc learns from rewards.*imitate with one of: bc, demo-dice, iq-learn, lobs-dice, odice",
+        ),
         ({"algo": "demo-dice"}, "demo-dice learns from demonstrations beside suboptimal data.*--suboptimal SOURCE"),
         ({"algo": "value-dice", "data": line_log(discrete=True)}, "value-dice needs continuous actions"),
         ({"reward": "minus-1"}, "without rewards, but --reward is 'minus-1'"),

@@ -1,4 +1,5 @@
-"""What imitation runs learn, from the command down: the toy world from 1 and 20 trajectories, and an expert among random data."""
+"""What imitation runs learn, from the command down: the toy world from 1 and 20 trajectories, and an expert among
+random data."""
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_imitates_the_toy_world(name, episodes, tmp_path):
     pytest.fail(f"the walk ended at {cell}, away from the goals")
 
 
-# --- one expert trajectory beside a hundred random ones -----------------------------------------------------------------
+# --- one expert trajectory beside a hundred random ones ---------------------------------------------------------------
 
 SYSTEM = LinearQuadratic()
 STEPS = 50

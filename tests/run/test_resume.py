@@ -21,7 +21,7 @@ from tests.run.line import SMALL, line_log
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 RUN = {**SMALL, "steps": 200, "eval_every": 40, "checkpoint_every": 60, "quiet": True, "allow": ("all",)}
-RUN |= {"env": "CartPole-v1", "eval_episodes": 2}
+RUN |= {"env": "CartPole-v1", "eval_episodes": 2, "cosine_steps": 0}  # a run whose rates fall has its length in it
 FILES = ("metrics.jsonl", "evaluations.jsonl", "result.json")
 
 

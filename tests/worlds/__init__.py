@@ -1,7 +1,8 @@
 """Ten small worlds with known truth, each with the kind of table that people of its field keep.
 
-A world steps many episodes at once, in numpy only. `make_log` writes what its people would have: their column names, units
-and categories, one row per step. `simulate` tells what a policy is worth there, which nobody knows who has only the log.
+A world steps many episodes at once, in numpy only. `make_log` writes what its people would have: their column names,
+units and categories, one row per step. `simulate` tells what a policy is worth there, which nobody knows who has only
+the log.
 
     path = write(hvac.make_log(seed=0), tmp_path / "hvac.csv")
     data = odice.load(path, **hvac.COLUMNS)

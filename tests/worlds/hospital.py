@@ -1,9 +1,9 @@
 """An intensive ward: eight vital signs, five treatments, and an outcome at the end of each stay.
 
-Four hidden troubles (circulation, breathing, infection, kidneys) drift away from zero; a treatment pulls one of them back
-and pushes another a little. A patient dies when their sum of squares is large, recovers when it is small, and may leave
-for another ward at any hour, which is neither. So the log holds one reward per stay: -1, 0 or +1. The physicians treat the
-worst trouble more often than not; the best policy also minds the side effects.
+Four hidden troubles (circulation, breathing, infection, kidneys) drift away from zero; a treatment pulls one of them
+back and pushes another a little. A patient dies when their sum of squares is large, recovers when it is small, and may
+leave for another ward at any hour, which is neither. So the log holds one reward per stay: -1, 0 or +1. The physicians
+treat the worst trouble more often than not; the best policy also minds the side effects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A building's climate control: quarter hours of a day, heating power and fresh air, a bill and a comfort band.
 
-The reward is the cost of the quarter hour: energy at the hour's price, and the discomfort of the temperature that it led
-to; so it depends on the next row. Days are cut at midnight; the weather goes on.
+The reward is the cost of the quarter hour: energy at the hour's price, and the discomfort of the temperature that it
+led to; so it depends on the next row. Days are cut at midnight; the weather goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A shop's stock of one article: weekly orders that arrive a week later, seasonal demand, a holding cost.
 
-The week's profit is sales at the price of the day minus the cost of what is left on the shelf: it depends on the next row.
-Years are cut at 52 weeks.
+The week's profit is sales at the price of the day minus the cost of what is left on the shelf: it depends on the next
+row. Years are cut at 52 weeks.
 """
 
 from __future__ import annotations

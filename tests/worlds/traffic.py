@@ -1,4 +1,5 @@
-"""A crossing with four arms: which pair of lights is green for the next ten seconds. Counts of cars, nothing terminates.
+"""A crossing with four arms: which pair of lights is green for the next ten seconds. Counts of cars, nothing
+terminates.
 
 The reward is minus the cars that wait afterwards, so it is a sum over the next row.
 """

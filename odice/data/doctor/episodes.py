@@ -85,7 +85,8 @@ def terminal_runs(scan: Scan) -> Iterator[Finding]:
 
 
 def _goes_on(data: Dataset, episodes: np.ndarray) -> bool:
-    """Whether these one-step episodes stand where the step before them stood. Short episodes of their own start anew."""
+    """Whether these one-step episodes stand where the step before them stood. Short episodes of their own start
+    anew."""
     step = data.starts[episodes]
     here, before = (pick(data.observations, at).astype(np.float64) for at in (step + episodes, step + episodes - 2))
     elsewhere = np.random.default_rng(0).permutation(before)
@@ -149,7 +150,8 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             "next-mismatch",
             severity,
             f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the "
-            f"following row (by {largest:.3g} in {scan.observation.names[worst]}; first in row {found.get('first_row')}).",
+            f"following row (by {largest:.3g} in {scan.observation.names[worst]}; first in row "
+            f"{found.get('first_row')}).",
             "It differs by rounding only; nothing to do."
             if rounding
             else "Rows are missing or out of order, or ends of episodes are; the following row is what training uses.",
@@ -161,8 +163,10 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "step-gap",
             "warning",
-            f"In {int(found['count']):,} places the step column jumps by up to {float(found['largest']):g} where it usually "
-            f"moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are missing inside "
+            f"In {int(found['count']):,} places the step column jumps by up to {float(found['largest']):g} where it "
+            "usually "
+            f"moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are missing "
+            "inside "
             "episodes, and training would take the two sides of a gap for successive states.",
             f"Split the episodes there: --max-gap {float(found['usual']):g}.",
             dict(found),

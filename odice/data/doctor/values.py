@@ -29,7 +29,8 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
             f"{int(columns.bad.sum()):,} of the numbers in the {kind} {'is' if columns.bad.sum() == 1 else 'are'} NaN "
             f"or infinite, in {int((columns.bad > 0).sum())} of {len(columns.names)} columns; the first in episode "
             f"{where['episode']}, step {where['step']}.",
-            f"Most are in {columns.names[worst]}. Fill them in (tables: --missing forward-fill or impute), or split the "
+            f"Most are in {columns.names[worst]}. Fill them in (tables: --missing forward-fill or impute), or split "
+            "the "
             "episodes there (--missing split): a row dropped from the middle of an episode joins two distant states.",
             {
                 "array": kind,
@@ -112,7 +113,8 @@ def extreme_values(scan: Scan) -> Iterator[Finding]:
                 f"{columns.names[i]} reaches {value:g} in episode {where['episode']}, step {where['step']}, while 99 % "
                 f"of its values lie in {low[i]:.3g} to {high[i]:.3g} ({count} such "
                 f"value{'s' if count > 1 else ''}{sentinel}).",
-                "Clip them or leave them empty (`--missing` fills or splits there): they dominate normalization and the "
+                "Clip them or leave them empty (`--missing` fills or splits there): they dominate normalization and "
+                "the "
                 "loss. Do not drop single rows: that joins two distant states.",
                 {"column": columns.names[i], "value": value, "count": count, "repeats": repeats, "first": where},
             )

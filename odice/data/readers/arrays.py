@@ -30,6 +30,7 @@ ROLES = {
     "observations": "observation",
     "actions": "action",
     "rewards": "reward",
+    "costs": "cost",
     "terminated": "terminated",
     "truncated": "truncated",
     "episode": "episode",

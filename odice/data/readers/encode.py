@@ -1,7 +1,7 @@
 """From the cells of a table to the numbers of an observation: missing values, categories, gaps in time.
 
-Works on rows that are in order and brought together by episode. What it decides (which categories there are, what stands
-for a missing number) is returned as columns of `odice.encoding` and kept with the data set and the policy.
+Works on rows that are in order and brought together by episode. What it decides (which categories there are, what
+stands for a missing number) is returned as columns of `odice.encoding` and kept with the data set and the policy.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _all_known(column: pl.Series, strange: pl.Series, known: tuple[str, ...], wh
     if strange.any():
         word = str(column[int(strange.arg_max() or 0)])[:40]
         raise OdiceError(
-            f"{where}: column {column.name!r} holds {word!r}, which is not among its categories {', '.join(known[:8])}; "
+            f"{where}: column {column.name!r} holds {word!r}, which is not among its categories "
+            f"{', '.join(known[:8])}; "
             "add it to `categories`."
         )
 

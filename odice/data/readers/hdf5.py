@@ -1,8 +1,8 @@
 """Opening HDF5 without trusting it.
 
 A hostile or damaged file can declare arrays far larger than itself, or point to other files. Both are refused here,
-before anything is read, and whatever the HDF5 library raises becomes one sentence. A virtual data set is refused wherever
-its sources lie: one in this file may itself point elsewhere, and the library follows it without asking.
+before anything is read, and whatever the HDF5 library raises becomes one sentence. A virtual data set is refused
+wherever its sources lie: one in this file may itself point elsewhere, and the library follows it without asking.
 """
 
 from __future__ import annotations

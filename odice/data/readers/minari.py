@@ -79,7 +79,8 @@ def read(
 
 
 class _Leaf(NamedTuple):
-    """One array inside a nested observation: where it is, how wide it becomes, and how many classes if it is a choice."""
+    """One array inside a nested observation: where it is, how wide it becomes, and how many classes if it is a
+    choice."""
 
     path: tuple[str, ...]
     width: int

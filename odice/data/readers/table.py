@@ -47,6 +47,7 @@ def read(
     action: Sequence[str] | str | None = None,
     next_observation: Sequence[str] | str | None = None,
     reward: str | None = None,
+    cost: str | None = None,
     terminated: str | None = None,
     truncated: str | None = None,
     episode: str | None = None,
@@ -94,6 +95,12 @@ def read(
             episodes = None if episodes is None and not history else after
             meta = replace(meta, history=(*meta.history, *history), evidence={**meta.evidence, **evidence})
         return _build(table, bound, episodes, meta, str(path), allocate, named=saved is None)
+
+
+def scan_first(path: Path) -> pl.LazyFrame:
+    """The table, or the first of a folder's, without reading it."""
+    with _one_sentence(path), _hushed():
+        return _scan(_files(path)[0])
 
 
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
@@ -354,6 +361,7 @@ def _build(
         episode=episodes,
         next_observations=nexts,
         next_known=known,
+        costs=table[schema.cost].to_numpy() if schema.cost else None,
         discrete=schema.discrete,
         meta=_declared(meta, schema, actions.shape[1]),
         allocate=allocate,
@@ -361,7 +369,8 @@ def _build(
 
 
 def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
-    """(rows,) whether the observation after the step was recorded. A part of it will do where `missing` fills the rest."""
+    """(rows,) whether the observation after the step was recorded. A part of it will do where `missing` fills the
+    rest."""
     empty = np.stack([table[c].is_null().to_numpy() for c in schema.next_observation])
     partly = empty.any(axis=0) & ~empty.all(axis=0)
     if schema.missing in (None, "refuse") and partly.any():
@@ -369,7 +378,8 @@ def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
             f"{where}: step {int(np.argmax(partly)) + 1} has some but not all of its next observation; fill "
             "it in, or leave all its next-observation cells empty."
         )
-    return ~(empty.any(axis=0) if schema.missing == "split" else empty.all(axis=0))
+    lacks = empty.any(axis=0) if schema.missing == "split" else empty.all(axis=0)
+    return np.logical_not(lacks)
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------

@@ -1,15 +1,19 @@
 """The behavior, estimated: how likely it was to do what it did, and where the policy leaves it.
 
-A network is cloned from four fifths of the episodes (softmax over a finite set of actions, else a Gaussian with one spread for
-all states) and its calibration is measured on the others: of what it gives a probability of 30 %, about 30 % should happen.
-Importance weights are no better than this.
+A network is cloned from four fifths of the episodes (softmax over a finite set of actions, else a Gaussian with one
+spread for all states) and its calibration is measured on the others: of what it gives a probability of 30 %, about 30 %
+should happen. Importance weights are no better than this.
 
-| actions    | weight pi(a|s) / b(a|s)                      | the policy leaves the data where                                  |
+| actions    | weight pi(a|s) / b(a|s)                      | the policy leaves the data where
+|
 |------------|----------------------------------------------|-------------------------------------------------------------------|
-| discrete   | 1{a = pi(s)} / b(a|s)                        | b(pi(s)|s) < 5 %                                                  |
-| continuous | N(a; pi(s), sigma_b) / N(a; mu_b(s), sigma_b) | pi(s) is over 3 sigma_b from mu_b(s) (root mean square over the dimensions) |
+| discrete   | 1{a = pi(s)} / b(a|s)                        | b(pi(s)|s) < 5 %
+|
+| continuous | N(a; pi(s), sigma_b) / N(a; mu_b(s), sigma_b) | pi(s) is over 3 sigma_b from mu_b(s) (root mean square
+over the dimensions) |
 
-A deterministic policy has no density: for continuous actions the weights are those of the policy with the behavior's own noise.
+A deterministic policy has no density: for continuous actions the weights are those of the policy with the behavior's
+own noise.
 """
 
 from __future__ import annotations
@@ -58,7 +62,8 @@ class Behavior(NamedTuple):
     outside: float
     """Share of the log's states in which the policy does what the behavior hardly ever did."""
     agreement: float
-    """Discrete: share of steps with the logged action. Continuous: root mean square distance to it, actions in [-1, 1]."""
+    """Discrete: share of steps with the logged action. Continuous: root mean square distance to it, actions in [-1,
+    1]."""
 
 
 def clone(log: Log, config: CloneConfig | None = None, seed: int = 0) -> Behavior:

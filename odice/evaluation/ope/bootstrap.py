@@ -1,15 +1,15 @@
 """Intervals by resampling whole episodes.
 
-Steps of one episode hang together, episodes do not: so whole episodes are drawn again, with replacement, and the estimate
-made again. Two ways, for two kinds of estimator:
+Steps of one episode hang together, episodes do not: so whole episodes are drawn again, with replacement, and the
+estimate made again. Two ways, for two kinds of estimator:
 
-- Sums over episodes (importance sampling, doubly robust, the behavior's return) are made again a thousand times, and the
-  interval is the percentiles of what comes out (`percentile`).
-- What is learned (FQE, DICE) is too slow for that. There every head of an ensemble learns on a resample of its own, so the
-  heads are replicates of the whole estimator, and their spread is its standard error (`from_heads`, Student's t).
+- Sums over episodes (importance sampling, doubly robust, the behavior's return) are made again a thousand times, and
+  the interval is the percentiles of what comes out (`percentile`).
+- What is learned (FQE, DICE) is too slow for that. There every head of an ensemble learns on a resample of its own, so
+  the heads are replicates of the whole estimator, and their spread is its standard error (`from_heads`, Student's t).
 
-An interval covers the luck of which episodes were logged (and, for heads, of the networks' start). It does not cover what an
-estimator cannot represent or has not learned, nor states and actions that no episode shows.
+An interval covers the luck of which episodes were logged (and, for heads, of the networks' start). It does not cover
+what an estimator cannot represent or has not learned, nor states and actions that no episode shows.
 """
 
 from __future__ import annotations

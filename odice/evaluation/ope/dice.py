@@ -1,34 +1,42 @@
-"""The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight rewards with it.
+"""The DICE estimators: learn the density ratio zeta = d^pi / d^D between the policy's visits and the log's, and weight
+rewards with it.
 
-    d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t         what the policy would visit
+    d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t      what the policy would visit
     J = E_{d^pi}[r] / c = E_D[zeta r] / (c E_D[zeta]),    E_D[zeta] = 1 if zeta is right
 
-All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s, a) d^pi(s, a, t),
+All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s,
+a) d^pi(s, a, t),
 
     min_{nu, lam} max_zeta   c E[nu(s0, pi(s0))] + E_D[zeta (k r + gamma m nu(s', pi(s')) - nu(s, a))]
                              + n (lam (1 - E_D[zeta]) + q lam^2 / 2) + P(nu) - E_D[f(zeta)]
 
-| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |                                                    |
+| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |
+|
 |-----------|---|-----|---|----------------------|------------|---------|----------------------------------------------------|
-| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate it is) |
-| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)          |
-| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE                                       |
-| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member              |
+| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate
+it is) |
+| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)
+|
+| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE
+|
+| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member
+|
 
-The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam / c; and the
-Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far apart means not converged.
+The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam /
+c; and the Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far
+apart means not converged.
 
-An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's. Steps of
-the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the behavior did has
-zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one the
-flow has to be learned over the whole horizon, so no undiscounted estimate is made.
+An episode that terminates goes on in an absorbing state without reward, so that d^pi has mass 1 and so has the log's.
+Steps of the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the
+behavior did has zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one
+the flow has to be learned over the whole horizon, so no undiscounted estimate is made.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,8 +50,9 @@ from odice.core.sampling import INITIAL, sample_rows, seed_keys, step_keys
 from odice.evaluation.ope.log import Log, total_weight
 from odice.types import Spec
 
-TABLE = 1 << 17
-"""Rows that stand for the log, drawn evenly by their weights gamma^t."""
+TABLE = 1 << 18
+"""At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
+BLOCK = 1024
 
 
 LEAST_MASS = 0.05
@@ -124,8 +133,9 @@ def dice(
     scale = max(float(np.abs(log.reward).mean()), 1e-8)
     data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed))
     keys = jax.random.split(seed_keys(seed)[0])
-    networks = [Critic(key, spec, config.hidden, heads=len(counts)) for key in keys]
-    params = _fit(data, Params(*networks, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
+    nu = Critic(keys[0], spec, config.hidden, heads=len(counts))
+    zeta = Critic(keys[1], spec, config.hidden, heads=len(counts), last=jax.nn.initializers.zeros)  # a ratio of 1
+    params = _fit(data, Params(nu, zeta, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
     found = _read(params, data, discount, c, form)
     dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
     return DICE(
@@ -136,7 +146,7 @@ def dice(
 def device_data(
     log: Log, discount: float, counts: np.ndarray, scale: float, rng: np.random.Generator
 ) -> tuple[Data, Spec]:
-    """The log and its absorbing states, as `TABLE` rows of equal weight. Of the absorbing states only the time is known."""
+    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
     clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
     absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
     absorbing[:, -2], absorbing[:, -1] = clock, 1.0
@@ -151,29 +161,31 @@ def device_data(
     tail = discount ** log.lengths[ended].astype(np.float64)
     rest = tail - discount**log.horizon  # sum of gamma^t from the end to the horizon, times (1 - gamma)
     after = rest / (1 - discount)
-    size = round(TABLE * mass.sum() / (mass.sum() + after.sum()))
+    # Shares are rounded to whole rows; with many rows that is little.
+    table = min(TABLE, BLOCK * -(-16 * log.steps // BLOCK))
+    size = round(table * mass.sum() / (mass.sum() + after.sum()))
     steps = usable[_evenly(mass, size)]
     there = log.index + 1
     there[last[log.terminated]] = offset + log.lengths[log.terminated]  # a terminal step leads to the absorbing state
-    owner = ended[_evenly(after, TABLE - size)] if size < TABLE else np.zeros(0, int)
+    owner = ended[_evenly(after, table - size)] if size < table else np.zeros(0, int)
     u = rng.random(len(owner))
     first_tail = discount ** log.lengths[owner].astype(np.float64)
     wait = np.log(first_tail - u * (first_tail - discount**log.horizon)) / np.log(discount)
     time = np.clip(np.floor(wait), log.lengths[owner], log.horizon - 1).astype(int)
     both = lambda logged, added: np.concatenate([logged, added])
-    data = Data(
-        states=states,
-        policy_action=both(log.policy_action, nothing),
-        here=both(log.index[steps], offset + time).astype(np.int32),
-        there=both(there[steps], offset + time + 1).astype(np.int32),
-        action=both(log.action[steps], nothing[time]),
-        reward=both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
-        goes_on=(both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
-        episode=both(log.episode[steps], owner).astype(np.int32),
-        first=(log.first + np.arange(log.episodes)).astype(np.int32),
-        counts=(counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
-    )  # pyright: ignore[reportArgumentType]
-    return jax.device_put(data), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
+    arrays: dict[str, Any] = {
+        "states": states,
+        "policy_action": both(log.policy_action, nothing),
+        "here": both(log.index[steps], offset + time).astype(np.int32),
+        "there": both(there[steps], offset + time + 1).astype(np.int32),
+        "action": both(log.action[steps], nothing[time]),
+        "reward": both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
+        "goes_on": (both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
+        "episode": both(log.episode[steps], owner).astype(np.int32),
+        "first": (log.first + np.arange(log.episodes)).astype(np.int32),
+        "counts": (counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
+    }
+    return jax.device_put(Data(**arrays)), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
 
 
 def _evenly(mass: np.ndarray, size: int) -> np.ndarray:
@@ -224,7 +236,7 @@ def lagrangian(
 
 @partial(jax.jit, static_argnames=("discount", "c", "form", "config"))
 def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: Form, config: DICEConfig) -> Params:
-    optimizer = adam(optax.cosine_decay_schedule(form.rate, config.updates, 0.05))
+    optimizer = adam(optax.cosine_decay_schedule(form.rate, max(1, config.updates), 0.05))
 
     def one(carry, number):
         params, average, state = carry
@@ -254,7 +266,7 @@ def _read(params: Params, data: Data, discount: float, c: float, form: Form):
         parts = (zeta * data.reward[rows][None], zeta * flow, zeta, jnp.square(zeta), jnp.ones_like(zeta))
         return jnp.stack([mean(part) for part in parts])
 
-    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, 1024))
+    blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, BLOCK))
     dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
     first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
     start = jnp.mean(data.counts * first, axis=-1)

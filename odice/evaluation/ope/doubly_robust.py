@@ -1,11 +1,12 @@
 """Weighted doubly robust: FQE's values, corrected by the weighted errors that they make along the log.
 
-    J = sum_t gamma^t  [ sum_i w_{i,t-1} V(s_{i,t}) / sum_i w_{i,t-1}  +  sum_i w_{i,t} (r_{i,t} - Q(s_{i,t}, a_{i,t})) / sum_i w_{i,t} ]
+    J = sum_t gamma^t [ sum_i w_{i,t-1} V(s_{i,t}) / sum_i w_{i,t-1}
+                        + sum_i w_{i,t} (r_{i,t} - Q(s_{i,t}, a_{i,t})) / sum_i w_{i,t} ]
     V(s) = Q(s, pi(s)),   w_{i,-1} = 1
 
-If Q is right the correction has mean 0 and the weights do not matter; if the weights are right, Q only lowers the variance. One of
-the two has to be right. Where no episode follows the policy any longer all terms are 0, and the last one before, V, stands for
-everything that comes after: from there on it is FQE's word.
+If Q is right the correction has mean 0 and the weights do not matter; if the weights are right, Q only lowers the
+variance. One of the two has to be right. Where no episode follows the policy any longer all terms are 0, and the last
+one before, V, stands for everything that comes after: from there on it is FQE's word.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Estimates:
     discrete: bool
     estimates: dict[str, Estimate]
     disagreement: float
-    """Largest difference between the discounted estimates of the usable estimators, in standard deviations of returns."""
+    """Largest difference between the discounted estimates of the usable estimators, in standard deviations of
+    returns."""
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def estimate(
     heads: int = 5,
     seed: int = 0,
 ) -> Estimates:
-    """What a policy would earn, from a log alone, with intervals and a verdict. For an estimate by episodes see `odice.evaluate`.
+    """What a policy would earn, from a log alone, with intervals and a verdict. For an estimate by episodes see
+    `odice.evaluate`.
 
     data: anything `odice.load` takes.
     discount: by default that of the policy's own training, else 0.99.

@@ -1,23 +1,24 @@
 """Fitted Q evaluation: the Q function of the policy, learned from the log's transitions.
 
-    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),     m = 0 at a terminal and at the horizon
+    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),   m = 0 at terminal, horizon
     estimate          E[Q(s0, pi(s0), 0)] over the episodes' first states
 
 Qbar is a slow copy of Q. A step at which the log was merely cut goes on (m = 1). Four things beside the textbook:
 
-- Q is fitted first to the returns that followed in the log, which is the Q function of the behavior. What few updates leave
-  of the start is then the behavior's value, and the estimate errs towards "no better than the behavior".
+- Q is fitted first to the returns that followed in the log, which is the Q function of the behavior. What few updates
+  leave of the start is then the behavior's value, and the estimate errs towards "no better than the behavior".
 - Targets are clipped to what the log's rewards allow in the steps that are left, so extrapolation cannot run away.
 - Every head learns on its own resample of the episodes: the heads are bootstrap replicates (`bootstrap`).
-- Discounted and undiscounted returns are learned side by side, by one half of the heads each. Without a discount, values
-  travel one step per copy of the target: with few updates and long episodes that estimate leans on its start, the behavior.
+- Discounted and undiscounted returns are learned side by side, by one half of the heads each. Without a discount,
+  values travel one step per copy of the target: with few updates and long episodes that estimate leans on its start,
+  the behavior.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ class Data(NamedTuple):
     states: Float[Array, "states obs"]
     policy_action: Array
     rows: Int[Array, " n"]
-    index: Int[Array, " steps"]
+    index: Int[Array, " steps"]  # pyright: ignore[reportIncompatibleMethodOverride]
     action: Array
     reward: Float[Array, " steps"]
     goes_on: Float[Array, " steps"]
@@ -109,28 +110,28 @@ def device_data(log: Log, discounts: tuple[float, ...], counts: np.ndarray) -> D
         worst, best = min(worst, 0.0), max(best, 0.0)
     tiled = np.tile(counts.T, (1, len(discounts))).astype(np.float32)
     shift = np.array([values[whole].mean() for values in to_go])
-    arrays = Data(
-        states=log.states,
-        policy_action=log.policy_action,
-        rows=np.flatnonzero(log.known_next).astype(np.int32),
-        index=log.index.astype(np.int32),
-        action=log.action,
-        reward=log.reward,
-        goes_on=log.goes_on,
-        episode=log.episode.astype(np.int32),
-        left=(log.horizon - 1 - log.time).astype(np.int32),
-        to_go=spread(to_go),
-        counts=tiled,
-        started=tiled * log.complete[:, None].astype(np.float32),
-        discount=np.repeat(np.asarray(discounts, np.float32), heads),
-        shift=np.repeat(shift, heads).astype(np.float32),
-        scale=np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
+    arrays: dict[str, Any] = {
+        "states": log.states,
+        "policy_action": log.policy_action,
+        "rows": np.flatnonzero(log.known_next).astype(np.int32),
+        "index": log.index.astype(np.int32),
+        "action": log.action,
+        "reward": log.reward,
+        "goes_on": log.goes_on,
+        "episode": log.episode.astype(np.int32),
+        "left": (log.horizon - 1 - log.time).astype(np.int32),
+        "to_go": spread(to_go),
+        "counts": tiled,
+        "started": tiled * log.complete[:, None].astype(np.float32),
+        "discount": np.repeat(np.asarray(discounts, np.float32), heads),
+        "shift": np.repeat(shift, heads).astype(np.float32),
+        "scale": np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
             np.float32
         ),
-        low=spread([worst * m for m in most]),
-        high=spread([best * m for m in most]),
-    )  # pyright: ignore[reportArgumentType]
-    return jax.device_put(arrays)
+        "low": spread([worst * m for m in most]),
+        "high": spread([best * m for m in most]),
+    }
+    return jax.device_put(Data(**arrays))
 
 
 def _fit(data: Data, log: Log, config: FQEConfig, seed: int) -> tuple[Critic, Float[Array, ""]]:

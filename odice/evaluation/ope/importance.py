@@ -3,14 +3,14 @@
     w_{i,t} = prod_{k <= t} pi(a_k|s_k) / b(a_k|s_k)                 of episode i
     J = sum_t gamma^t  sum_i w_{i,t} r_{i,t} / sum_i w_{i,t}         per decision, weighted
 
-Weights are normalized at every time, so no episode can count more than all together (a little bias for far less variance).
-An episode that terminated stays in the sums with reward 0, for it earns nothing more; one that was cut leaves them.
-The behavior's own return is the same sum with every weight 1.
+Weights are normalized at every time, so no episode can count more than all together (a little bias for far less
+variance). An episode that terminated stays in the sums with reward 0, for it earns nothing more; one that was cut
+leaves them. The behavior's own return is the same sum with every weight 1.
 
     effective episodes at t = (sum_i w)^2 / sum_i w^2,               the least over t is reported
 
-A product of ratios dies out with the length of the episodes: with more than some tens of steps expect an effective size of 1,
-which is to say that the estimate is one lucky episode's return. The verdict does not use such an estimate.
+A product of ratios dies out with the length of the episodes: with more than some tens of steps expect an effective size
+of 1, which is to say that the estimate is one lucky episode's return. The verdict does not use such an estimate.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ What is estimated, by every estimator, is the return within `horizon` steps,
 
     J(pi) = E[ sum_{t < H} gamma^t r_t ],        gamma = 1: the undiscounted return
 
-so an episode that was cut at the horizon is complete, as one that terminated is. One that was cut before it is not: nothing
-says what would have followed. The time is part of the state (one more column), because what can still be earned depends on it.
+so an episode that was cut at the horizon is complete, as one that terminated is. One that was cut before it is not:
+nothing says what would have followed. The time is part of the state (one more column), because what can still be earned
+depends on it.
 
 The policy is deterministic, so its actions at all states of the log are computed once, and estimators need arrays only.
 """
@@ -23,7 +24,8 @@ from odice.policy.policy import Policy
 from odice.types import Spec
 
 FAR = 10.0
-"""A column whose mean is this many scales away from what the policy was trained on is another column, or another unit."""
+"""A column whose mean is this many scales away from what the policy was trained on is another column, or another
+unit."""
 CHUNK = 8192
 
 
@@ -31,10 +33,11 @@ class Log(NamedTuple):
     """Steps in the order of the log. Step i happens in `states[index[i]]` and leads to `states[index[i] + 1]`."""
 
     states: np.ndarray
-    """(steps + episodes, obs + 1): observations in standard units, and the time, from -1 at the start to 1 at the horizon."""
+    """(steps + episodes, obs + 1): observations in standard units, and the time, from -1 at the start to 1 at the
+    horizon."""
     policy_action: np.ndarray
     """What the policy does in each of `states`; continuous actions in [-1, 1]."""
-    index: np.ndarray
+    index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     action: np.ndarray
     """What was done, in the same units."""
     reward: np.ndarray
@@ -146,7 +149,8 @@ def _check_fits(policy: Policy, data: Dataset) -> None:
     source, spec = data.meta.source, data.spec
     if spec.obs_dim != policy.obs_dim:
         raise OdiceError(
-            f"{source}: the log has observations of {spec.obs_dim} numbers, the policy takes {policy.obs_dim}; give the "
+            f"{source}: the log has observations of {spec.obs_dim} numbers, the policy takes {policy.obs_dim}; give "
+            "the "
             "log of the policy's own task."
         )
     kinds = {True: "a choice among", False: "vectors of"}
@@ -180,7 +184,8 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
     if declared or outside.any():
         found = given if declared else (data.actions.min(0).tolist(), data.actions.max(0).tolist())
         raise OdiceError(
-            f"{data.meta.source}: the log's actions go from {_brief(found[0])} to {_brief(found[1])}, the policy's from "
+            f"{data.meta.source}: the log's actions go from {_brief(found[0])} to {_brief(found[1])}, the policy's "
+            "from "
             f"{_brief(low)} to {_brief(high)}; give the log of the policy's own task, in the same units."
         )
 
@@ -199,14 +204,16 @@ def _check_log(data: Dataset, horizon: int | None) -> int:
     longest = int(data.lengths.max())
     if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
         raise OdiceError(
-            f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the log "
+            f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the "
+            "log "
             "does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N steps."
         )
     horizon = longest if horizon is None else horizon
     whole = data.terminated | (data.lengths >= horizon)
     if whole.sum() < 2:
         raise OdiceError(
-            f"{source}: {whole.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does not "
+            f"{source}: {whole.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does "
+            "not "
             f"say what {horizon} steps earn; give a smaller --horizon."
         )
     return horizon

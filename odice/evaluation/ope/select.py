@@ -1,11 +1,11 @@
 """Choosing among policies without a simulator: by the bound on what each is better by, not by its estimate.
 
-An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. The lower bound is
-punished for spread, for disagreement and for leaving the data (no bound at all). Where no policy's bound is above 0, the honest
-answer is to clone the behavior: what the log does is known to work as well as the log says.
+An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. The lower
+bound is punished for spread, for disagreement and for leaving the data (no bound at all). Where no policy's bound is
+above 0, the honest answer is to clone the behavior: what the log does is known to work as well as the log says.
 
-With k policies one asks k times, so a bound at 95 % fails for some policy more often than once in twenty. Each one's bound is
-kept as it is; the note says so.
+With k policies one asks k times, so a bound at 95 % fails for some policy more often than once in twenty. Each one's
+bound is kept as it is; the note says so.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Better than the behavior, not better, or cannot tell: with the reason.
 
-A practitioner decides by a bound, not by an estimate: by how much is the policy better *at least*? The bound given is the
-least, over the estimators that can be used, of the value that the improvement J(pi) - J(behavior) exceeds with 95 % confidence.
+A practitioner decides by a bound, not by an estimate: by how much is the policy better *at least*? The bound given is
+the least, over the estimators that can be used, of the value that the improvement J(pi) - J(behavior) exceeds with 95 %
+confidence.
 
     better       the bound is above 0
-    not better   the interval of FQE's improvement lies below 0, or reaches at most a hundredth of the returns' spread above it
+    not better   the interval of FQE's improvement lies below 0, or at most a hundredth of the returns' spread above it
     cannot tell  neither; or the log cannot answer (below), whatever the numbers say
 
-The log cannot answer when there are few episodes, when the policy leaves the data, when fewer than two estimators can be used, when
-these disagree on the sign, or when discounted and undiscounted return do. An estimator cannot be used where too little of the
-log carries it. The limits are below; docs/estimates.md says how often they were right and wrong.
+The log cannot answer when there are few episodes, when the policy leaves the data, when fewer than two estimators can
+be used, when these disagree on the sign, or when discounted and undiscounted return do. An estimator cannot be used
+where too little of the log carries it. The limits are below; docs/estimates.md says how often they were right and
+wrong.
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ def judge(
     outside: float,
     spread: float,
 ) -> Verdict:
-    """`improvement` over the behavior by estimator (discounted), FQE's undiscounted one, and why an estimator cannot be used ("").
+    """`improvement` over the behavior by estimator (discounted), FQE's undiscounted one, and why an estimator cannot be
+    used ("").
 
-    `outside` is the share of states where the policy leaves the data, `spread` the standard deviation of the log's returns.
+    `outside` is the share of states where the policy leaves the data, `spread` the standard deviation of the log's
+    returns.
     """
     judges = {name: improvement[name] for name in JUDGES if name in improvement and not usable[name]}
     bound = min((interval.lower_bound for interval in judges.values()), default=None)
@@ -88,7 +92,8 @@ def _no_answer(judges: Mapping[str, Interval], undiscounted: Interval, *, episod
         return f"the log has {episodes} episodes; fewer than {FEW_EPISODES} say little about any policy"
     if outside > MAX_OUTSIDE:
         return (
-            f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does not "
+            f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does "
+            "not "
             "say what happens then"
         )
     if len(judges) < 2 or "fqe" not in judges:

@@ -1,0 +1,307 @@
+"""Is every algorithm its equations? Our updates against independent numpy ones, after 1 and after 20 of them.
+
+    python benchmarks/parity.py                 # the table, in Markdown
+    python benchmarks/parity.py --algo xql      # some of it
+
+The other side is the numpy code of tests/algos: losses written out from the facts of the official codes, in float64,
+gradients by central differences, Adam by hand. Here it runs by itself: from the same first parameters it takes its own
+steps with its own moments, and never looks at ours again. Networks have no hidden layers, batches have 16 rows,
+learning rates are large. What is shown is the largest difference of any parameter, divided by the largest parameter of
+that network; ours is in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from odice.algos import make
+from odice.types import Spec
+from tests.algos import support
+
+SPEC, UPDATES = Spec(3, 2), (1, 20)
+Numbers = dict[Any, np.ndarray]
+"""Name of a part of the state, or names of several that are stepped as one vector -> its new values."""
+
+
+class Case(NamedTuple):
+    """One row of the table."""
+
+    label: str
+    algo: str
+    module: str
+    """The test module whose numpy code is the other side."""
+    settings: dict[str, Any]
+    against: str
+    """Whose equations these are."""
+    numpy_update: Callable[[Any, Any, Any], Numbers]
+    """(module, state, batch) -> the new parameters."""
+    batch: dict[str, Any] = {}
+
+
+class Name(str):
+    """The name of an optimizer, in the place of its state, whatever part of it is asked for."""
+
+    def __getitem__(self, _: Any) -> Name:
+        return self
+
+
+class Adam:
+    """Adam with moments of its own, one pair for each optimizer."""
+
+    def __init__(self):
+        self.moments: dict[str, tuple[int, Any, Any]] = {}
+
+    def __call__(self, theta: np.ndarray, gradient: np.ndarray, name: str, lr: float) -> np.ndarray:
+        t, m, v = self.moments.get(name, (0, 0.0, 0.0))
+        t, m, v = t + 1, 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        self.moments[name] = t, m, v
+        return theta - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+
+def rebuilt(tree: Any, flat: np.ndarray) -> Any:
+    """A tree of the same shape with these numbers."""
+    leaves, structure = jax.tree.flatten(tree)
+    cuts = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
+    parts = [part.reshape(np.shape(leaf)) for part, leaf in zip(np.split(flat, cuts), leaves, strict=True)]
+    return jax.tree.unflatten(structure, parts)
+
+
+def shadow(state: Any) -> Any:
+    """The state in float64, with names in the places of its optimizers."""
+    exact = lambda tree: rebuilt(tree, support.flatten(tree)) if jax.tree.leaves(tree) else tree
+    names = state._fields
+    return state._replace(**{n: Name(n) if n.endswith("_opt") else exact(getattr(state, n)) for n in names})
+
+
+def replaced(state: Any, numbers: Numbers) -> Any:
+    """The state with new numbers."""
+    for names, flat in numbers.items():
+        group = names if isinstance(names, tuple) else (names,)
+        old = tuple(getattr(state, name) for name in group)
+        state = state._replace(**dict(zip(group, rebuilt(old, flat), strict=True)))
+    return state._replace(step=state.step + 1)
+
+
+def difference(ours: Any, theirs: Any, numbers: Numbers) -> float:
+    """The largest difference of a parameter, relative to the largest one of its part."""
+    worst = 0.0
+    for names in numbers:
+        group = names if isinstance(names, tuple) else (names,)
+        a, b = (support.flatten(tuple(getattr(state, name) for name in group)) for state in (ours, theirs))
+        worst = max(worst, float(np.max(np.abs(a - b)) / np.max(np.abs(b))))
+    return worst
+
+
+def run(case: Case) -> list[float]:
+    """The differences after each of `UPDATES`."""
+    module = importlib.import_module(f"tests.algos.{case.module}")
+    algo = make(case.algo, SPEC, **case.settings)
+    update, ours = jax.jit(algo.update), algo.init(jax.random.key(1))
+    theirs, adam, found = shadow(ours), Adam(), []
+    if case.module == "test_vdice":
+        module.numpy_adam = lambda theta, gradient, name: adam(theta, gradient, name, module.LR)
+    else:
+        module.adam = adam
+    key = getattr(module, "KEY", jax.random.key(0))
+    for i in range(max(UPDATES)):
+        batch = batch_of(case, module, i)
+        ours, _ = update(ours, batch, key)
+        numbers = case.numpy_update(module, theirs, batch)
+        theirs = replaced(theirs, numbers)
+        if i + 1 in UPDATES:
+            found.append(difference(ours, theirs, numbers))
+    return found
+
+
+def batch_of(case: Case, module: Any, seed: int) -> Any:
+    if case.module == "test_copti_dice":
+        return module.costly(seed)
+    if case.module == "test_union":
+        return module.union_batch(seed)
+    return support.make_batch(seed, **case.batch)
+
+
+# --- the other sides ------------------------------------------------------------------------------------------------
+
+
+def implicit(name: str) -> Case:
+    module = importlib.import_module("tests.algos.test_implicit")
+    parts = ("value", "critic", "target", "policy")
+    step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch), strict=True))
+    return Case(name, name, "test_implicit", module.LINEAR | module.EXTRA[name], "official JAX code", step)
+
+
+def vdice(name: str) -> Case:
+    module = importlib.import_module("tests.algos.test_vdice")
+    more = {"twin": True} | ({"eta": module.ETA} if name == "odice" else {})
+    parts = ("value", "target", "policy")
+    step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch, m.ETA), strict=True))
+    return Case(name, name, "test_vdice", module.LINEAR | more, "released ODICE-Pytorch", step)
+
+
+def optidice(variant: str) -> Case:
+    module = importlib.import_module("tests.algos.test_optidice")
+    groups = {"value": ("value", "lam_v"), "e": ("e", "lam_e"), "policy": ("policy", "log_entropy")}
+    groups["data_policy"] = ("data_policy",)
+    step = lambda m, state, batch: {groups[k]: v for k, v in m.numpy_update(variant, state, batch).items()}
+    settings, against = module.LINEAR | module.VARIANTS[variant], "official code of OptiDICE"
+    return Case(f"optidice ({variant})", "optidice", "test_optidice", settings, against, step, {"initial": True})
+
+
+def td3_bc() -> Case:
+    module = importlib.import_module("tests.algos.test_td3_bc")
+    parts = ("critic", "policy", "policy_target", "critic_target")
+
+    def step(m, state, batch):
+        return dict(zip(parts, m.numpy_update(state, batch, (state.step + 1) % 2 == 0), strict=True))
+
+    return Case("td3-bc", "td3-bc", "test_td3_bc", module.LINEAR, "official code of TD3+BC", step)
+
+
+def cql() -> Case:
+    module = importlib.import_module("tests.algos.test_cql")
+
+    def step(m, state, batch):
+        found = m.numpy_update(state, batch)
+        return {name: found[name] for name in ("policy", "critic", "target", "log_alpha")}
+
+    return Case("cql", "cql", "test_cql", module.LINEAR, "CORL's CQL", step)
+
+
+def value_dice() -> Case:
+    module = importlib.import_module("tests.algos.test_value_dice")
+    step = lambda m, state, batch: dict(zip(("critic", "policy"), m.numpy_update(state, batch)[:2], strict=True))
+    return Case("value-dice", "value-dice", "test_value_dice", module.LINEAR, "official code, offline fork", step)
+
+
+def inverse(name: str, against: str) -> Case:
+    module = importlib.import_module("tests.algos.test_inverse")
+    more = {"oq-dice": {"lam": module.LAM, "eta": module.ETA}}.get(name, {})
+    parts = ("critic", "policy", "target")
+    step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch), strict=True))
+    return Case(name, name, "test_inverse", module.LINEAR | more, against, step)
+
+
+def algae(gradient: str) -> Case:
+    module = importlib.import_module("tests.algos.test_algae_dice")
+
+    def step(m, state, batch):
+        temperature = float(np.exp(state.log_temperature))
+        critic = m.numpy_critic(gradient, state, batch, temperature)
+        policy, entropy = m.numpy_policy(gradient, state, critic, batch, temperature)
+        climb = np.array([temperature * (entropy + 2)])
+        return {
+            "critic": critic,
+            "target": m.TAU * critic + (1 - m.TAU) * support.flatten(state.target),
+            "policy": policy,
+            "log_temperature": m.adam(support.flatten(state.log_temperature), climb, state.temperature_opt, m.LR),
+        }
+
+    settings = module.LINEAR | {"gradient": gradient}
+    against = "its equations" if gradient == "orthogonal" else "official code of AlgaeDICE"
+    return Case(f"algae-dice ({gradient})", "algae-dice", "test_algae_dice", settings, against, step, {"initial": True})
+
+
+def copti() -> Case:
+    module = importlib.import_module("tests.algos.test_copti_dice")
+
+    def step(m, state, batch):
+        theta, policy = support.flatten(state.learned), support.flatten(state.policy)
+        gradient = support.slope(lambda x: m.numpy_losses(x, theta, batch)[0], theta)
+        weight = m.numpy_losses(theta, theta, batch)[1]
+        s, a = support.arrays(batch)[:2]
+        own = support.slope(lambda x: -np.mean(weight * support.gaussian(x, s, a, tanh=True)), policy)
+        learned = m.adam(theta, gradient, state.learned_opt, m.LR)
+        return {"learned": learned, "policy": m.adam(policy, own, state.policy_opt, m.LR)}
+
+    return Case("copti-dice", "copti-dice", "test_copti_dice", module.LINEAR, "official code of CoptiDICE", step)
+
+
+def union(name: str, against: str) -> Case:
+    """SMODICE's discriminator learns in the first update alone here, so that the others count."""
+    module = importlib.import_module("tests.algos.test_union")
+    settings = module.SETTINGS[name] | ({"discriminator_steps": 1} if name == "smodice" else {})
+
+    def step(m, state, batch):
+        c, v, pi = (support.flatten(part) for part in (state.discriminator, state.value, state.policy))
+        own = jax.random.split(jax.random.key(0))[0]
+        beta, penalty, reward_of = m.CASES[name]
+        reward = reward_of(m.net(c, m.LOOK[name](batch)))
+
+        def value_loss(theta):
+            x = m.numpy_residual(theta, reward, batch)
+            start = (1 - m.GAMMA) * m.net(theta, np.asarray(batch.initial_obs, np.float64)).mean()
+            return start + beta * np.log(np.mean(np.exp(x / beta))) + penalty * np.sum(theta[:3] ** 2)
+
+        x = m.numpy_residual(v, reward, batch)
+        weight = np.exp(x / beta) / np.mean(np.exp(x / beta))
+        found: Numbers = {"discriminator": c, "value": v, "policy": pi}
+        if name != "smodice" or state.step < 1:
+            slope = support.slope(lambda theta: m.numpy_discriminator_loss(name, theta, batch, own), c)
+            found["discriminator"] = m.adam(c, slope, state.discriminator_opt, 3e-4)
+        if name != "smodice" or state.step >= 1:
+            found["value"] = m.adam(v, support.slope(value_loss, v), state.value_opt, 3e-4)
+            cloning = lambda theta: -np.mean(weight * m.squashed_log_prob(theta, batch))
+            found["policy"] = m.adam(pi, support.slope(cloning, pi), state.policy_opt, 3e-4)
+        return found
+
+    return Case(name, name, "test_union", settings, against, step)
+
+
+def clone(policy: str) -> Case:
+    def step(m, state, batch):
+        s, a, *_ = support.arrays(batch)
+        loss = {
+            "deterministic": lambda theta: np.mean((np.tanh(support.linear(theta, s, 2)) - a) ** 2),
+            "gaussian": lambda theta: -np.mean(support.gaussian(theta, s, a, tanh=True)),
+        }[policy]
+        theta = support.flatten(state.policy)
+        return {"policy": m.adam(theta, support.slope(loss, theta), state.policy_opt, 0.05)}
+
+    settings = {"policy_hidden": (), "policy_lr": 0.05, "policy": policy}
+    return Case(f"bc ({policy})", "bc", "test_bc", settings, "CORL's BC, IQL's policy", step)
+
+
+def cases() -> Iterator[Case]:
+    yield from map(vdice, ("odice", "sdice", "vdice-true"))
+    yield from map(optidice, ("cloning", "projection"))
+    yield from map(implicit, ("iql", "sql", "eql", "fdvl", "xql"))
+    yield td3_bc()
+    yield cql()
+    yield from map(algae, ("true", "semi", "orthogonal"))
+    yield copti()
+    yield value_dice()
+    yield inverse("iq-learn", "official code of IQ-Learn")
+    yield inverse("oq-dice", "its equations")
+    yield union("demo-dice", "official code of DemoDICE")
+    yield union("lobs-dice", "official code of LobsDICE")
+    yield union("smodice", "official code of SMODICE, normalised weights")
+    yield from map(clone, ("deterministic", "gaussian"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algo", action="append", help="only these")
+    chosen = parser.parse_args().algo
+    heads = [f"{n} update{'s' if n > 1 else ''}" for n in UPDATES]
+    print(f"| algorithm | equations of | {' | '.join(heads)} |\n|---|---|{'---|' * len(heads)}")
+    began = time.perf_counter()
+    for case in cases():
+        if chosen is None or case.algo in chosen:
+            print(f"| {case.label} | {case.against} | {' | '.join(f'{x:.1e}' for x in run(case))} |", flush=True)
+    print(f"\n{time.perf_counter() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""CoptiDICE: the best policy whose cost stays below a limit (Lee et al., ICLR 2022), by stationary-distribution
+corrections.
+
+Beside the reward r every step has a cost c. The policy shall earn much and cost at most `cost_limit` on average:
+
+    maximise over d   E_d[r] - alpha D_f(d || d_D)     with   E_d[c] <= limit
+
+With e = r - lam c + gamma m V(s') - V(s), m = 1 - terminated, and w = max(0, (f')^-1(e / alpha)):
+
+    V     minimises  (1 - gamma) E_p0[V(s0)] + alpha E_D[f*(e / alpha)]                               (true gradient)
+    lam   minimises  -lam (C - limit),     lam >= 0: the price of a unit of cost rises while C is above the limit
+
+C is what the policy costs. E_D[w c], the plain estimate, is too low where the data are few, so an upper bound takes its
+place: the largest cost over all reweightings q of the batch that stay within a KL divergence of eps,
+
+    l     = (1 - gamma) chi(s0) + w (c + gamma m chi(s') - chi(s)),       q = softmax(l / tau) times the batch's size
+    chi   minimises  E[q l],      tau minimises  -tau (KL(q) - eps),      C = E[q w c]
+
+chi is a value function of the cost. eps = 0 takes the plain estimate. w carries no gradient in these three. The policy
+clones by weight:
+
+    pi    minimises  -E_D[w log pi(a|s)]
+
+V and chi also pay k E[max(0, ||grad|| - 5)^2] between first states and those of the batch. s0 are first states of
+episodes, drawn apart; row i of the batch goes with first state i. One update: all gradients at the values of before,
+then Adam on everything.
+
+The limit is on E_d[c], the discounted average of the cost per step: a budget of B per episode of T steps is about B /
+T.
+
+Differs from the official code (google-deepmind/constrained_optidice):
+- one cost, there several; networks of our usual shapes (there 512-512-256 with LayerNorm, and for the policy four
+  residual blocks of 1024 with a mixture of five Gaussians per dimension, acted with its noise); here a Gaussian, or a
+  softmax for discrete actions;
+- it trains on logs with costs computed from the observation; here they are a column of the data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from odice.algos.registry import register
+from odice.algos.validation import positive, require, validate
+from odice.core.discriminator import grad_norm, interpolate
+from odice.core.divergences import divergence
+from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.networks import Ensemble, Init, value_network
+from odice.core.optim import adam, opt_init, step
+from odice.core.policies import Policy, policy_network
+from odice.core.vdice import residual
+from odice.errors import OdiceError
+from odice.types import Algo, Batch, Metrics, Spec
+
+STEEP = 5.0
+"""Slopes of V and chi up to here are free."""
+
+
+@dataclass(frozen=True)
+class CoptiDICEConfig:
+    """CoptiDICE. Defaults follow the official code but for the networks."""
+
+    cost_limit: float = 0.1
+    """What the policy may cost per step, in the units of the cost column (official example: 0.1)."""
+    bound_radius: float = 0.01
+    """eps: how far, in KL, the batch may be reweighed to find the largest cost; 0 takes the plain estimate (official:
+    0.01)."""
+    alpha: float = 0.01
+    """alpha: strength of the divergence from the data (official: 0.01, for rewards between 0 and 1)."""
+    divergence: Literal["soft-chi2", "half-pearson", "kl"] = "soft-chi2"
+    """f: the official code's 'softchi' (its default), 'chisquare' and 'kl'."""
+    gradient_penalty: float = 1e-5
+    """k: weight of the penalty on slopes of V and chi above 5 (official: 1e-5)."""
+    discount: float = 0.99
+    """gamma: discount of the next state's value (official: 0.995)."""
+    value_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of V and chi."""
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers."""
+    layer_norm: bool = True
+    """LayerNorm in the hidden layers of V and chi (official)."""
+    value_lr: float = 3e-4
+    """Adam's learning rate for V, chi, lam and tau (official: 3e-4)."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate for the policy (official: 3e-4)."""
+    tanh_mean: bool = True
+    """Squash the Gaussian's mean into (-1, 1)."""
+    init: Init = "torch"
+    """Initialisation of all networks."""
+    batch_size: int = 1024
+    """Transitions per update, and as many initial states (official: 1024)."""
+
+    def __post_init__(self):
+        validate(self)
+        positive(self, "alpha")
+        require(math.isfinite(self.cost_limit), f"cost_limit must be a finite number, got {self.cost_limit}.")
+        for name in ("bound_radius", "gradient_penalty"):
+            require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
+
+
+class Learned(NamedTuple):
+    """What one optimizer steps together."""
+
+    value: Ensemble
+    chi: Ensemble
+    log_lam: Float[Array, ""]
+    log_tau: Float[Array, ""]
+
+    @property
+    def lam(self) -> Float[Array, ""]:
+        return jnp.clip(jnp.exp(self.log_lam), 0.0, 1e3)
+
+    @property
+    def tau(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_tau) + 1e-6
+
+
+class State(NamedTuple):
+    learned: Learned
+    policy: Policy
+    learned_opt: optax.OptState
+    policy_opt: optax.OptState
+    step: Int[Array, ""]
+
+
+def value_loss(cfg: CoptiDICEConfig, value: Ensemble, lam, batch: Batch) -> tuple[Float[Array, ""], tuple]:
+    """The dual for rewards of r - lam c; and V(s), the weights w of the batch."""
+    assert batch.initial_obs is not None
+    assert batch.cost is not None
+    v = value(batch.obs)
+    e = residual(v, value(batch.next_obs), batch.reward - lam * batch.cost, batch.mask, cfg.discount)[0]
+    f = divergence(cfg.divergence)
+    start = (1 - cfg.discount) * jnp.mean(value(batch.initial_obs))
+    dual = start + cfg.alpha * jnp.mean(f.conjugate(e / cfg.alpha))
+    return dual, (v[0], jax.lax.stop_gradient(f.weight(e / cfg.alpha)))
+
+
+class Bound(NamedTuple):
+    """What the reweighed batch says."""
+
+    loss: Float[Array, ""]
+    """E[q l], which chi minimises."""
+    cost: Float[Array, ""]
+    """C: the upper bound of the policy's cost."""
+    divergence: Float[Array, ""]
+    """KL(q)."""
+
+
+def cost_bound(cfg: CoptiDICEConfig, chi: Ensemble, tau, weight: Float[Array, " b"], batch: Batch) -> Bound:
+    """The largest cost of reweightings of the batch, for a temperature tau; without a radius the plain estimate."""
+    assert batch.initial_obs is not None
+    assert batch.cost is not None
+    if cfg.bound_radius == 0:
+        return Bound(jnp.zeros(()), jnp.mean(weight * batch.cost), jnp.zeros(()))
+    flow = residual(chi(batch.obs), chi(batch.next_obs), batch.cost, batch.mask, cfg.discount)[0]
+    ell = (1 - cfg.discount) * chi(batch.initial_obs)[0] + weight * flow
+    log_q = jax.nn.log_softmax(ell / tau) + math.log(ell.shape[0])
+    q = jnp.exp(log_q)
+    return Bound(jnp.mean(q * ell), jnp.mean(q * weight * batch.cost), jnp.mean(q * log_q - q + 1))
+
+
+def steepness(cfg: CoptiDICEConfig, network: Ensemble, batch: Batch, key) -> Float[Array, ""]:
+    """k E[max(0, ||grad|| - 5)^2] between first states and those of the batch."""
+    assert batch.initial_obs is not None
+    norms = grad_norm(network, interpolate(key, (batch.initial_obs,), (batch.obs,)))
+    return cfg.gradient_penalty * jnp.mean(jnp.square(jnp.maximum(norms - STEEP, 0.0)))
+
+
+def total_loss(cfg: CoptiDICEConfig, learned: Learned, batch: Batch, key) -> tuple[Float[Array, ""], tuple]:
+    """All losses but the policy's, added: none reaches what another one learns."""
+    stop = jax.lax.stop_gradient
+    dual, (v, weight) = value_loss(cfg, learned.value, stop(learned.lam), batch)
+    bound = cost_bound(cfg, learned.chi, stop(learned.tau), weight, batch)
+    multipliers = -learned.lam * (stop(bound.cost) - cfg.cost_limit)
+    if cfg.bound_radius > 0:
+        multipliers -= learned.tau * (stop(bound.divergence) - cfg.bound_radius)
+    penalty = steepness(cfg, learned.value, batch, key) + steepness(cfg, learned.chi, batch, key)
+    return dual + bound.loss + multipliers + penalty, (dual, v, weight, bound)
+
+
+@register("copti-dice", CoptiDICEConfig, value=lambda state: state.learned.value, when_diverged=("raise", "alpha"))
+def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
+    """CoptiDICE: the best policy whose cost per step stays below a limit, from data with a cost column."""
+    optimizer, policy_optimizer = adam(cfg.value_lr), adam(cfg.policy_lr)
+
+    def init(key) -> State:
+        key_value, key_chi, key_policy = jax.random.split(key, 3)
+        options = {"heads": 1, "layer_norm": cfg.layer_norm, "init": cfg.init}
+        value, chi = (value_network(k, spec, cfg.value_hidden, **options) for k in (key_value, key_chi))
+        learned = Learned(value, chi, jnp.zeros(()), jnp.zeros(()))
+        policy = policy_network(key_policy, spec, cfg.policy_hidden, tanh_mean=cfg.tanh_mean, init=cfg.init)
+        opts = opt_init(optimizer, learned), opt_init(policy_optimizer, policy)
+        return State(learned, policy, *opts, step=jnp.zeros((), jnp.int32))
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        if batch.cost is None:
+            raise OdiceError(
+                "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in "
+                "memory, "
+                "not with --stream)."
+            )
+        loss = lambda learned: total_loss(cfg, learned, batch, key)
+        (_, (dual, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(state.learned)
+        learned, learned_opt = step(optimizer, gradient, state.learned_opt, state.learned)
+        cloning, gradient = jax.value_and_grad(weighted_cloning)(state.policy, weight, batch.obs, batch.action)
+        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
+        metrics = {
+            "value_loss": dual,
+            "value_mean": jnp.mean(v),
+            "policy_loss": cloning,
+            "cost_estimate": jnp.mean(weight * batch.cost),
+            "cost_bound": bound.cost,
+            "cost_of_data": jnp.mean(batch.cost),
+            "reward_estimate": jnp.mean(weight * batch.reward),
+            "price": state.learned.lam,
+            "tau": state.learned.tau,
+            "weight_mean": jnp.mean(weight),
+            "weight_ess": effective_sample_size(weight),
+        }
+        return State(learned, policy, learned_opt, policy_opt, state.step + 1), metrics
+
+    return Algo(init, update, lambda state: state.policy, initial_states=True)

@@ -1,0 +1,117 @@
+"""`odice sweep`: many runs, every combination of data, algorithm, settings and seed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import tyro
+
+from odice.errors import Diverged, OdiceError
+from odice.machine import cores
+
+ABOUT = (
+    "Train every combination of data, algorithm, settings and seed, one process per core. "
+    "Run the same command again to continue: what is finished is not done twice."
+)
+
+
+@dataclass(frozen=True)
+class SweepFlags:
+    """The matrix, and what all of its runs share."""
+
+    data: tuple[str, ...]
+    """What to learn from, as in `odice train`; NAME=PATH chooses the name of its folder."""
+    algo: tuple[str, ...] = ("odice",)
+    """The algorithms (`odice list` names them)."""
+    seeds: int = 1
+    """Runs of every combination, with the seeds from `seed` on."""
+    seed: int = 0
+    """The first seed."""
+    set: tuple[str, ...] = ()
+    """NAME=VALUE,VALUE...: values of a setting or option of `odice train`, each of them a run. A setting varies the
+    algorithms that have it. Lists in brackets: value_hidden=[256,256],[64,64]."""
+    out: str = "runs/sweep"
+    """The folder of the runs: OUT/DATA/ALGO[-settings]/seed-N."""
+    retries: int = 1
+    """How often a failed run is tried again; one that diverged is not."""
+    workers: int | None = None
+    """Runs at a time; by default as many as there are cores."""
+    quiet: bool = False
+    """Print nothing but warnings, errors and the summary."""
+    preset: Literal["paper", "reference", "corl"] | None = None
+    """Published settings to start from."""
+    env: str | None = None
+    """Environment to evaluate in; by default the one the data name. `none` trains without evaluation."""
+    steps: int | None = None
+    """Gradient updates of every run."""
+    eval_every: int | None = None
+    """Updates between two evaluations."""
+    eval_episodes: int | None = None
+    """Episodes per evaluation."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; at most this many are lost when a process is killed."""
+    allow: tuple[str, ...] | None = None
+    """Findings of the data doctor to accept; `all` accepts everything."""
+    data_dir: str | None = None
+    """Folder with the files of D4RL names; else the variable ODICE_DATA."""
+    plugin: tuple[str, ...] | None = None
+    """Python modules to import first, which register algorithms, divergences, readers or environments of your own."""
+
+    def __post_init__(self):
+        least = {"seeds": 1, "seed": 0, "retries": 0, "workers": 1}
+        for name, value in ((name, getattr(self, name)) for name in least):
+            if value is not None and value < least[name]:
+                raise OdiceError(f"{name} must be at least {least[name]}, got {value}.")
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        names = [field.name for field in fields(self)]
+        names = names[names.index("preset") :]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def axes(given: tuple[str, ...]) -> dict[str, list[Any]]:
+    """`lam=0.5,0.7` as {"lam": [0.5, 0.7]}. A value is JSON where it can be, and text otherwise."""
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not name or not equals or not values:
+            raise OdiceError(f"--set takes NAME=VALUE,VALUE..., as in lam=0.5,0.7; got {text!r}.")
+        if name in found:
+            raise OdiceError(f"--set names {name!r} twice; put all of its values into one, separated by commas.")
+        parts = re.findall(r"(?:\[[^\]]*\]|[^,\[])+", values)
+        found[name] = [_value(part.strip()) for part in parts]
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def main(argv: list[str]) -> int:
+    flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
+    from odice.run.directory import RunDirectory
+    from odice.run.matrix import Driver, make_cells, record
+    from odice.run.matrix_board import Board, summary
+
+    cells = make_cells(flags.out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
+    with RunDirectory(flags.out) as folder, Board(flags.quiet) as board:
+        if said := record(folder, cells):
+            board.note(said)
+        outcomes = Driver(cells, min(flags.workers or cores(), len(cells)), flags.retries, board).run()
+    print(summary(cells), flush=True)
+    bad = {name: outcome for name, outcome in outcomes.items() if outcome.ending != "finished"}
+    if bad:
+        kind = Diverged if {outcome.ending for outcome in bad.values()} == {"diverged"} else OdiceError
+        told = ", ".join(
+            f"{name} {outcome.ending} (see {flags.out}/{name}.log)" for name, outcome in list(bad.items())[:6]
+        )
+        raise kind(f"{len(bad)} of {len(cells)} cells did not finish: {told}{' ...' if len(bad) > 6 else ''}.")
+    return 0

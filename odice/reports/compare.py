@@ -1,0 +1,304 @@
+"""Runs side by side: seeds of one method on one data set, then methods over data sets.
+
+A method is an algorithm with its settings. Settings are named only where they differ between runs of that algorithm on
+the same data. The number of a run is the paper's: the mean of its last ten evaluations. Only finished runs count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from odice.d4rl import normalized_score
+from odice.errors import OdiceError
+from odice.reports import statistics
+from odice.reports.runs import Point, RunRecord, read_runs
+from odice.reports.statistics import Interval, Profile
+from odice.run.run import Run
+
+FINAL = 10
+"""Evaluations whose mean is the number of a run: the paper's protocol."""
+TAUS = 101
+
+
+class Curve(NamedTuple):
+    """Mean over seeds at each step, and the spread around it; without a spread where there is one seed."""
+
+    steps: list[int]
+    mean: list[float]
+    spread: list[float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one method on one data set."""
+
+    data: str
+    method: str
+    scored: bool
+    """Whether numbers are normalized scores. Otherwise they are returns."""
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def unit(self) -> str:
+        return "score" if self.scored else "return"
+
+    @cached_property
+    def finished(self) -> tuple[RunRecord, ...]:
+        return tuple(run for run in self.runs if run.finished)
+
+    @cached_property
+    def finals(self) -> np.ndarray:
+        """One number for each finished seed."""
+        return np.array([self.final(run) for run in self.finished if run.evaluations], float)
+
+    @property
+    def std(self) -> float | None:
+        """Over seeds, with n - 1."""
+        return float(self.finals.std(ddof=1)) if len(self.finals) > 1 else None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The mean over seeds; its bootstrap interval needs at least two."""
+        return statistics.interval([self.finals], statistics.mean) if len(self.finals) else None
+
+    @property
+    def last(self) -> float | None:
+        return _mean(self.value(run.evaluations[-1]) for run in self._evaluated)
+
+    @property
+    def best(self) -> float | None:
+        """The mean over seeds of each one's best evaluation. Choosing it looks at the environment."""
+        return _mean(max(map(self.value, run.evaluations)) for run in self._evaluated)
+
+    @property
+    def worst(self) -> float | None:
+        """The worst of all episodes of the final evaluations, of any seed."""
+        found = [self.worst_of(run) for run in self._evaluated]
+        return min(found) if found else None
+
+    @property
+    def final_evaluations(self) -> int:
+        """How many evaluations the number of a run is the mean of, at least."""
+        return min((len(run.evaluations[-FINAL:]) for run in self._evaluated), default=0)
+
+    @property
+    def updates_per_second(self) -> float | None:
+        return _mean(run.updates_per_second for run in self.runs if run.updates_per_second)
+
+    @property
+    def health(self) -> str:
+        """The verdicts of the runs on themselves, counted."""
+        found = Counter(run.health for run in self.finished if run.health)
+        return ", ".join(f"{count} {verdict}" if len(self.runs) > 1 else verdict for verdict, count in found.items())
+
+    @property
+    def curve(self) -> Curve:
+        """Of the finished runs; of the others while there is none: a seed that ends early would bend the mean."""
+        at: dict[int, list[float]] = defaultdict(list)
+        for run in self.finished or self.runs:
+            for point in run.evaluations:
+                at[point.step].append(self.value(point))
+        steps = sorted(at)
+        spread = [float(np.std(at[step], ddof=1)) if len(at[step]) > 1 else 0.0 for step in steps]
+        return Curve(steps, [float(np.mean(at[step])) for step in steps], spread)
+
+    def final(self, run: RunRecord) -> float:
+        return float(np.mean([self.value(point) for point in run.evaluations[-FINAL:]]))
+
+    def worst_of(self, run: RunRecord) -> float:
+        return min(self.number(point.worst, point) for point in run.evaluations[-FINAL:])
+
+    def value(self, point: Point) -> float:
+        return self.number(point.mean, point)
+
+    def number(self, returns: float, point: Point) -> float:
+        return float(normalized_score(returns, point.reference)) if self.scored else returns
+
+    @property
+    def _evaluated(self) -> list[RunRecord]:
+        return [run for run in self.finished if run.evaluations]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One method over the data sets that all the methods beside it have."""
+
+    method: str
+    runs: int
+    mean: Interval
+    iqm: Interval
+    gap: Interval | None
+    """Optimality gap to a score of 100; returns have no such mark."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything a report shows."""
+
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def data(self) -> list[str]:
+        return list(dict.fromkeys(group.data for group in self.groups))
+
+    @cached_property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(group.method for group in self.groups))
+
+    def of(self, data: str) -> list[Group]:
+        return [group for group in self.groups if group.data == data]
+
+    @cached_property
+    def shared(self) -> tuple[list[str], dict[str, list[Group]]]:
+        """The data sets to aggregate over, and the methods that have finished runs on all of them.
+
+        Numbers of different data sets can be averaged only where they are normalized scores; a single data set may have
+        returns.
+        """
+        scored = [group for group in self.groups if group.scored and len(group.finals)]
+        return _shared(scored) if scored or len(self.data) > 1 else self.ranked
+
+    @cached_property
+    def ranked(self) -> tuple[list[str], dict[str, list[Group]]]:
+        """The same for what only compares runs on one data set, where returns do as well."""
+        return _shared([group for group in self.groups if len(group.finals)])
+
+    @cached_property
+    def aggregates(self) -> list[Aggregate]:
+        _, methods = self.shared
+        found = []
+        for method, groups in methods.items():
+            tasks = [group.finals for group in groups]
+            gap = statistics.interval(tasks, statistics.optimality_gap) if groups[0].scored else None
+            mean, iqm = (statistics.interval(tasks, each) for each in (statistics.mean, statistics.iqm))
+            found.append(Aggregate(method, sum(map(len, tasks)), mean, iqm, gap))
+        return found
+
+    @cached_property
+    def improvement(self) -> dict[tuple[str, str], Interval]:
+        """How probably a run of the first method beats one of the second."""
+        found = {}
+        for (x, xs), (y, ys) in combinations(self.ranked[1].items(), 2):
+            one = statistics.probability_of_improvement([g.finals for g in xs], [g.finals for g in ys])
+            found[x, y] = one
+            found[y, x] = Interval(1 - one.value, 1 - one.high, 1 - one.low)
+        return found
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        _, methods = self.shared
+        if not methods:
+            return {}
+        finals = np.concatenate([group.finals for groups in methods.values() for group in groups])
+        scored = next(iter(methods.values()))[0].scored
+        ends = (min(finals.min(), 0.0), max(finals.max(), 100.0)) if scored else (finals.min(), finals.max())
+        taus = np.linspace(*ends, TAUS)
+        return {
+            method: statistics.performance_profile([g.finals for g in groups], taus)
+            for method, groups in methods.items()
+        }
+
+
+def compare(runs: Iterable[str | Path | Run]) -> Comparison:
+    """Read run folders, or folders of them, and group what is in them."""
+    found, more = read_runs(runs)
+    if not found:
+        raise OdiceError("There is no run to report on: name at least one run directory, or a folder of them.")
+    found, named_alike = _tell_data_apart(found)
+    found, twice = _once(found)
+    groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    labels = _labels(found)
+    for run in found:
+        groups[run.data, labels[id(run)]].append(run)
+    scored = {
+        data: all(point.reference for run in found if run.data == data for point in run.evaluations)
+        for data in {run.data for run in found}
+    }
+    made = [
+        Group(data, method, scored[data], tuple(sorted(members, key=lambda run: run.seed)))
+        for (data, method), members in groups.items()
+    ]
+    return Comparison(
+        tuple(sorted(made, key=lambda group: (group.data, _order(group.method)))), (*more, *named_alike, *twice)
+    )
+
+
+def _tell_data_apart(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """The same data have one name; different data of one name get numbers, and a word about it."""
+    names: dict[str, str] = {}
+    runs = [replace(run, data=names.setdefault(run.fingerprint, run.data)) for run in runs]
+    seen: dict[str, dict[str, int]] = defaultdict(dict)
+    for run in runs:
+        seen[run.data].setdefault(run.fingerprint, len(seen[run.data]) + 1)
+    several = {name for name, found in seen.items() if len(found) > 1}
+    notes = [
+        f"{name} is the name of {len(seen[name])} data sets or environments that differ; they are kept apart."
+        for name in sorted(several)
+    ]
+    numbered = [
+        replace(run, data=f"{run.data} ({seen[run.data][run.fingerprint]})") if run.data in several else run
+        for run in runs
+    ]
+    return numbered, notes
+
+
+def _once(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """A copy of a run is no second seed: of each configuration and seed one counts, a finished one if there is."""
+    kept: dict[tuple[object, ...], RunRecord] = {}
+    notes = []
+    for run in sorted(runs, key=lambda run: not run.finished):
+        key = (run.data, run.algo, run.seed, tuple(sorted(run.settings.items())))
+        if key in kept:
+            notes.append(f"left out: {run.path} is the same run as {kept[key].path} (same settings, data and seed).")
+        else:
+            kept[key] = run
+    counted = {id(run) for run in kept.values()}
+    return [run for run in runs if id(run) in counted], notes
+
+
+def _labels(runs: list[RunRecord]) -> dict[int, str]:
+    """The method of each run: its algorithm, and the settings that differ on the same data."""
+    together: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    for run in runs:
+        together[run.algo, run.data].append(run.settings)
+    differing: dict[str, set[str]] = defaultdict(set)
+    for (algo, _), settings in together.items():
+        names = {name for each in settings for name in each}
+        differing[algo] |= {name for name in names if len({each.get(name) for each in settings}) > 1}
+    return {
+        id(run): " ".join([run.algo, *(f"{n}={run.settings.get(n, '–')}" for n in sorted(differing[run.algo]))])
+        for run in runs
+    }
+
+
+def _shared(groups: list[Group]) -> tuple[list[str], dict[str, list[Group]]]:
+    """The most data sets that any method has, and the methods that have them all."""
+    by_method: dict[str, dict[str, Group]] = defaultdict(dict)
+    for group in groups:
+        by_method[group.method][group.data] = group
+    if not by_method:
+        return [], {}
+    sets = [frozenset(found) for found in by_method.values()]
+    covering = {each: sum(each <= other for other in sets) for each in sets}
+    chosen = max(covering, key=lambda each: (len(each), covering[each], sorted(each)))
+    data = sorted(chosen)
+    return data, {method: [found[name] for name in data] for method, found in by_method.items() if chosen <= set(found)}
+
+
+def _order(method: str) -> tuple[str, str]:
+    algo, _, settings = method.partition(" ")
+    return algo, settings
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return float(np.mean(found)) if found else None

@@ -1,0 +1,57 @@
+"""`odice.report`: compare runs, and write what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from odice.errors import OdiceError
+from odice.reports import html, tables
+from odice.reports.compare import Comparison, compare
+from odice.reports.pages import run_page
+from odice.run.run import Run
+
+TEXTS: dict[str, Callable[[Comparison], str]] = {
+    ".html": run_page,
+    ".md": tables.markdown,
+    ".tex": tables.latex,
+    ".csv": tables.comma_separated,
+}
+FIGURES = (".png", ".pdf", ".svg")
+
+
+def report(runs: str | Path | Run | Sequence[str | Path | Run], out: str | Path | None = None) -> Comparison:
+    """Compare runs: seeds, methods and data sets of whatever run directories there are in these folders.
+
+    `out` is a file to write; its suffix says how: .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
+    Reads the run directories and nothing else.
+    """
+    if out is not None:
+        check_suffix(out)
+    found = compare([runs] if isinstance(runs, str | Path | Run) else runs)
+    if out is not None:
+        write(found, out)
+    return found
+
+
+def check_suffix(out: str | Path) -> None:
+    """Refuse a file that could not be written, before anything is read."""
+    if Path(out).suffix.lower() not in (*TEXTS, *FIGURES):
+        raise OdiceError(
+            f"{out}: a report is written as {', '.join((*TEXTS, *FIGURES))}; choose one of these suffixes."
+        )
+
+
+def write(found: Comparison, out: str | Path) -> Path:
+    """Write a comparison as the suffix says, completely or not at all."""
+    out = Path(out)
+    suffix = out.suffix.lower()
+    if suffix in TEXTS:
+        return html.write(out, TEXTS[suffix](found))
+    from odice.reports.curves import comparison_figure
+    from odice.reports.figures import save
+
+    try:
+        return save(comparison_figure(found), out)
+    except OSError as error:
+        raise OdiceError(f"{out}: cannot be written ({error.strerror}); choose another place.") from error

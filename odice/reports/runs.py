@@ -1,0 +1,174 @@
+"""What a report knows of a run: read from its folder, and from nothing else.
+
+A folder may come from anybody: numbers that are not finite count as missing, and names are cut to one short line of
+printable characters before anything else sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odice.d4rl import normalized_score
+from odice.errors import OdiceError
+from odice.run.directory import read_record
+from odice.run.loggers import rows
+from odice.run.plan import rename
+from odice.run.run import Run
+
+MAX_NAME = 80
+FILES = (".parquet", ".csv", ".npz", ".hdf5", ".h5", ".json", ".jsonl", ".arrow", ".feather")
+"""Suffixes that are dropped from a data set's name."""
+ALONE = ("seed", "data", "env", "algo", "suboptimal")
+"""Entries of a configuration that are shown by themselves, not as a setting."""
+
+
+class Point(NamedTuple):
+    """One evaluation."""
+
+    step: int
+    mean: float
+    worst: float
+    reference: tuple[float, float] | None
+    """Returns of a random and of an expert policy; without them there is no normalized score."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of one seed."""
+
+    path: Path
+    data: str
+    """A short name of the data set."""
+    fingerprint: str
+    """What the data are: of the log, of the suboptimal data beside it, and the environment it is judged in."""
+    algo: str
+    seed: int
+    settings: dict[str, str]
+    """Everything else that was decided, flat, as text."""
+    steps: int
+    """Updates that were asked for."""
+    step: int
+    """Updates that are done."""
+    finished: bool
+    evaluations: tuple[Point, ...]
+    updates_per_second: float | None
+    health: str | None
+    """The verdict of the run on itself, where there is one."""
+
+
+def read_runs(paths: Iterable[str | Path | Run]) -> tuple[list[RunRecord], list[str]]:
+    """The runs in these folders and below them, and a sentence for each one that was left out."""
+    found: dict[Path, RunRecord] = {}
+    notes: list[str] = []
+    for path, named in _folders(paths):
+        if path.resolve() in found:
+            continue
+        try:
+            found[path.resolve()] = read_run(path)
+        except OdiceError as error:
+            if named:
+                raise
+            notes.append(f"left out: {clean(error, 300)}")
+    return list(found.values()), notes
+
+
+def read_run(path: Path) -> RunRecord:
+    """One run, finished or not."""
+    record = read_record(path / "config.json")
+    config, facts = record.get("config"), record.get("data")
+    if not isinstance(config, dict) or not isinstance(config.get("algo"), str):
+        raise OdiceError(f"{path / 'config.json'}: not the configuration of a run (no algorithm in it); leave it out.")
+    config, facts = rename(config), facts if isinstance(facts, Mapping) else {}
+    result = read_record(path / "result.json") if (path / "result.json").exists() else {}
+    logs = result.get("logs_sha256")
+    written = logs.get("evaluations.jsonl") if isinstance(logs, Mapping) else None
+    evaluations = tuple(filter(None, map(_point, rows(path / "evaluations.jsonl", written))))
+    timing = rows(path / "timing.jsonl")
+    rates = [rate for row in timing if (rate := _finite(row.get("updates_per_second")))]
+    done = [row["step"] for row in (*timing[-1:], *rows(path / "metrics.jsonl")[-1:])]
+    done += [point.step for point in evaluations[-1:]]
+    health = result.get("health")
+    verdict = health.get("verdict") if isinstance(health, Mapping) else None
+    return RunRecord(
+        path=path,
+        data=data_name(str(facts.get("source", "unknown data"))),
+        fingerprint=clean([config.get(name) for name in ("data", "suboptimal", "env")], 300),
+        algo=clean(config["algo"]),
+        seed=int(_finite(config.get("seed")) or 0),
+        settings=dict(_flat({name: value for name, value in config.items() if name not in ALONE})),
+        steps=int(_finite(config.get("steps")) or 0),
+        step=int(_finite(result.get("step")) or max(done, default=0)),
+        finished=bool(result),
+        evaluations=evaluations,
+        updates_per_second=float(np.median(rates)) if rates else None,
+        health=clean(verdict) if isinstance(verdict, str) else None,
+    )
+
+
+def data_name(source: str) -> str:
+    """A file's name without its folder and suffix; any other name as it is."""
+    file = PurePosixPath(source)
+    is_file = file.suffix.lower() in FILES
+    return clean(file.stem if is_file else file.name if source[:1] in "/.~" and file.name else source)
+
+
+def clean(value: Any, length: int = MAX_NAME) -> str:
+    """One short line that can do nothing to a terminal."""
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in str(value)[: length + 1])
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def _folders(paths: Iterable[str | Path | Run]) -> Iterator[tuple[Path, bool]]:
+    """Every run's folder, and whether it was named itself."""
+    for given in paths:
+        if isinstance(given, Run):
+            yield from ((run.path, True) for run in given.seeds or (given,))
+            continue
+        top, before = Path(given), 0
+        if (top / "config.json").exists():
+            yield top, True
+            continue
+        for folder, inner, files in os.walk(top):
+            if "config.json" in files:
+                before += 1
+                yield Path(folder), False
+                inner.clear()  # a run holds no other runs
+            inner.sort()
+        if not before:
+            raise OdiceError(f"{clean(top, 300)} holds no run: there is no config.json in it or below it.")
+
+
+def _point(row: Mapping[str, Any]) -> Point | None:
+    mean, worst = _finite(row.get("mean")), _finite(row.get("worst"))
+    if mean is None:
+        return None
+    pair = row.get("reference")
+    ends = [_finite(end) for end in pair] if isinstance(pair, list) and len(pair) == 2 else [None, None]
+    low, high = ends
+    known = low is not None and high is not None and normalized_score(mean, (low, high)) is not None
+    return Point(row["step"], mean, mean if worst is None else worst, (low, high) if known else None)  # pyright: ignore
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number of thousands of digits
+        return None
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value)
+        else:
+            yield clean(name), clean(value if isinstance(value, str) else json.dumps(value))

@@ -1,0 +1,350 @@
+"""The tables of a report, and how they are written: for a terminal, in Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from odice.reports.compare import FINAL, Comparison, Group
+from odice.reports.runs import RunRecord
+from odice.reports.statistics import Interval
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+ACROSS = 6
+"""Methods that fit side by side where a line cannot be scrolled."""
+
+
+class Cell(NamedTuple):
+    text: str
+    sort: float | None = None
+    """What a number is sorted by; None for words."""
+    best: bool = False
+
+
+class Table(NamedTuple):
+    title: str
+    head: list[str]
+    rows: list[list[Cell]]
+    note: str = ""
+    words: int = 1
+    """How many columns at the left are words."""
+
+
+# --- what stands in them ----------------------------------------------------------------------------------------------
+
+
+def tables(found: Comparison, across: int = ACROSS) -> list[Table]:
+    """All there is to say; a table that would say nothing, or that is too wide to be read, is not there."""
+    wide = len(found.methods) > across
+    made = [None if wide else overview(found), results(found), aggregates(found), None if wide else improvement(found)]
+    return [table for table in made if table and table.rows]
+
+
+def results(found: Comparison) -> Table:
+    """Each method on each data set."""
+    best = {data: max((g.interval.value for g in found.of(data) if g.interval), default=None) for data in found.data}
+    units = {group.unit for group in found.groups}
+    healthy = any(group.health for group in found.groups)
+    unit = "mean" if len(units) > 1 else units.pop()
+    head = ["data", "method", f"{unit} ± std", *(["unit"] if unit == "mean" else []), "95 %", "seeds", "last", "best"]
+    head += ["worst episode", "updates/s", *(["health"] if healthy else [])]
+    rows = []
+    for group in found.groups:
+        mean = group.interval
+        wins = mean is not None and mean.value == best[group.data] and len(found.of(group.data)) > 1
+        rows.append(
+            [
+                Cell(group.data),
+                Cell(group.method),
+                _spread(group, wins),
+                *([Cell(group.unit)] if unit == "mean" else []),
+                Cell(_ends(mean, group.scored), mean.low if mean and mean.known else None),
+                _seeds(group),
+                *(_number(value, group.scored) for value in (group.last, group.best, group.worst)),
+                _rate(group.updates_per_second),
+                *([Cell(group.health or "–")] if healthy else []),
+            ]
+        )
+    return Table("Results", head, rows, _protocol(found), words=2)
+
+
+def overview(found: Comparison) -> Table | None:
+    """Data sets down, methods across; only where there are several of both."""
+    if len(found.data) < 2 or len(found.methods) < 2:
+        return None
+    rows = []
+    for data in found.data:
+        groups = {group.method: group for group in found.of(data)}
+        best = max((g.interval.value for g in groups.values() if g.interval), default=None)
+        unit = "" if next(iter(groups.values())).scored else " (return)"
+        cells = [
+            _spread(groups[method], best is not None and _value(groups[method]) == best)
+            if method in groups
+            else Cell("–")
+            for method in found.methods
+        ]
+        rows.append([Cell(data + unit), *cells])
+    note = "Mean ± standard deviation over seeds; normalized scores unless a row says return; the best is bold."
+    return Table("Overview", ["data", *found.methods], rows, note)
+
+
+def aggregates(found: Comparison) -> Table | None:
+    """Each method over all the data sets that are compared."""
+    data, methods = found.shared
+    if len(methods) < 2 and len(data) < 2:
+        return None
+    scored = bool(methods) and next(iter(methods.values()))[0].scored
+    head = ["method", "runs", "mean", "95 %", "IQM", "95 %", *(["optimality gap", "95 %"] if scored else [])]
+    rows = []
+    for one in found.aggregates:
+        parts = [one.mean, one.iqm, *([one.gap] if one.gap else [])]
+        cells = [
+            cell
+            for part in parts
+            for cell in (_number(part.value, scored), Cell(_ends(part, scored), part.low if part.known else None))
+        ]
+        rows.append([Cell(one.method), Cell(str(one.runs), one.runs), *cells])
+    missing = [method for method in found.methods if method not in methods]
+    left = f" Left out, because not all of these data sets have a finished run of it: {', '.join(missing)}."
+    note = (
+        f"Over {_count(len(data), 'data set')}: {', '.join(data)}. IQM is the mean of the middle half of the runs"
+        f"{'; the optimality gap is how far runs stay below a score of 100' if scored else ''}. "
+        f"Intervals: stratified bootstrap over seeds.{left if missing else ''}"
+    )
+    return Table("Over all data", head, rows, note)
+
+
+def improvement(found: Comparison) -> Table | None:
+    """How often the method of a row beats the one of a column."""
+    data, methods = found.ranked
+    if len(methods) < 2:
+        return None
+    rows = []
+    for x in methods:
+        cells = [Cell("")] * len(methods)
+        for i, y in enumerate(methods):
+            if x != y:
+                one = found.improvement[x, y]
+                ends = f" [{one.low:.2f}, {one.high:.2f}]" if one.known else ""
+                cells[i] = Cell(f"{one.value:.2f}{ends}", one.value)
+        rows.append([Cell(x), *cells])
+    note = (
+        "The chance that a run of the row's method beats one of the column's on the same data, over "
+        f"{_count(len(data), 'data set')}; a tie counts half; 95 % stratified bootstrap intervals."
+    )
+    return Table("Probability of improvement", ["method", *methods], rows, note)
+
+
+def single_runs(found: Comparison) -> Table:
+    """Every run, finished or not."""
+    head = [
+        "data",
+        "method",
+        "seed",
+        "state",
+        "final",
+        "last",
+        "best",
+        "worst episode",
+        "updates/s",
+        "health",
+        "folder",
+    ]
+    rows = []
+    for group in found.groups:
+        for run in group.runs:
+            scores: list[float | None] = [None] * 4
+            if run.evaluations:
+                values = [group.value(point) for point in run.evaluations]
+                scores = [group.final(run), values[-1], max(values), group.worst_of(run)]
+            rows.append(
+                [
+                    Cell(group.data),
+                    Cell(group.method),
+                    Cell(str(run.seed), run.seed),
+                    Cell(state(run)),
+                    *(_number(value, group.scored) for value in scores),
+                    _rate(run.updates_per_second),
+                    Cell(run.health or "–"),
+                    Cell(str(run.path)),
+                ]
+            )
+    return Table("Runs", head, rows, "Runs that are not finished are in no average.", words=2)
+
+
+def state(run: RunRecord) -> str:
+    return "finished" if run.finished else f"unfinished: {run.step:,} of {run.steps:,} updates"
+
+
+def _protocol(found: Comparison) -> str:
+    fewest = min((group.final_evaluations for group in found.groups if len(group.finals)), default=FINAL)
+    fewer = "" if fewest >= FINAL else f" (of all where there are fewer; here at least {_count(fewest, 'evaluation')})"
+    scored = [group.scored for group in found.groups if group.interval]
+    what = "normalized scores" if all(scored) else "returns, not normalized" if not any(scored) else "as the unit says"
+    return (
+        f"A run's number is the mean of its last ten evaluations{fewer}; mean ± standard deviation and 95 % bootstrap "
+        f"interval over seeds. Last and best: means over seeds. Worst episode: of those evaluations, of any seed. "
+        f"Numbers are {what}. Only finished runs count."
+    )
+
+
+def _seeds(group: Group) -> Cell:
+    done, more = len(group.finished), len(group.runs) - len(group.finished)
+    return Cell(f"{done} + {more} unfinished" if more else str(done), done)
+
+
+def _value(group: Group) -> float | None:
+    return group.interval.value if group.interval else None
+
+
+def _spread(group: Group, best: bool) -> Cell:
+    if group.interval is None:
+        return Cell("unfinished" if len(group.finished) < len(group.runs) else "not evaluated")
+    mean = group.interval.value
+    around = "" if group.std is None else f" ± {_text(group.std, _places(mean, group.scored))}"
+    return Cell(f"{_text(mean, _places(mean, group.scored))}{around}", mean, best)
+
+
+def _ends(found: Interval | None, scored: bool) -> str:
+    if found is None or not found.known:
+        return "–"
+    places = _places(found.value, scored)
+    return f"[{_text(found.low, places)}, {_text(found.high, places)}]"
+
+
+def _number(value: float | None, scored: bool) -> Cell:
+    return Cell("–") if value is None else Cell(_text(value, _places(value, scored)), value)
+
+
+def _rate(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(f"{value:,.0f}" if value >= 10 else f"{value:.2g}", value)
+
+
+def _places(value: float, scored: bool) -> int:
+    """Decimals: returns may be small."""
+    return 1 if scored or abs(value) >= 10 else 3
+
+
+def _text(value: float, places: int) -> str:
+    return f"{round(value, places) + 0.0:.{places}f}"  # + 0.0: there is no -0.0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# --- how they are written ---------------------------------------------------------------------------------------------
+
+
+def for_terminal(table: Table) -> RichTable:
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    made = RichTable(title=escape(table.title), title_justify="left", caption=escape(table.note))
+    made.caption_justify = "left"
+    for i, name in enumerate(table.head):
+        made.add_column(escape(name), justify="left" if i < table.words else "right", overflow="fold")
+    for row in table.rows:
+        made.add_row(*(f"[bold]{escape(cell.text)}[/]" if cell.best else escape(cell.text) for cell in row))
+    return made
+
+
+def markdown(found: Comparison) -> str:
+    return "\n".join(_markdown(table) for table in tables(found)) + _markdown_notes(found)
+
+
+def latex(found: Comparison) -> str:
+    r"""Tables for a document that says `\usepackage{booktabs}`."""
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(table) for table in tables(found))
+
+
+def comma_separated(found: Comparison) -> str:
+    """One line for each method on each data set, with every digit."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = ["mean", "std", "low", "high", "last", "best", "worst_episode", "updates_per_second"]
+    writer.writerow(["data", "method", "unit", "seeds", "unfinished", "final_evaluations", *names, "health"])
+    for group in found.groups:
+        interval = group.interval or Interval(*[float("nan")] * 3)
+        numbers = [interval.value, group.std, interval.low, interval.high, group.last, group.best, group.worst]
+        writer.writerow(
+            [
+                *(_harmless(text) for text in (group.data, group.method)),
+                group.unit,
+                len(group.finished),
+                len(group.runs) - len(group.finished),
+                group.final_evaluations,
+                *("" if value is None or value != value else value for value in (*numbers, group.updates_per_second)),
+                _harmless(group.health),
+            ]
+        )
+    return out.getvalue()
+
+
+def _harmless(text: str) -> str:
+    """A spreadsheet takes a word that begins so for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"## {table.title}", "", _markdown_row(table.head)]
+    lines.append("|" + "".join("---|" if i < table.words else "--:|" for i in range(len(table.head))))
+    marked = ([f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row] for row in table.rows)
+    lines += [_markdown_row(row, escaped=True) for row in marked]
+    return "\n".join([*lines, "", _plain(table.note), ""])
+
+
+def _markdown_row(cells: list[str], escaped: bool = False) -> str:
+    return "| " + " | ".join(cells if escaped else map(_plain, cells)) + " |"
+
+
+def _markdown_notes(found: Comparison) -> str:
+    return "".join(f"\n- {_plain(note)}" for note in found.notes) + ("\n" if found.notes else "")
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown, or the HTML that it becomes, takes for nothing else."""
+    text = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
+LATEX |= {"…": r"\dots{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
+LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
+
+
+def _tex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in text)
+
+
+def _latex(table: Table) -> str:
+    columns = "l" * table.words + "r" * (len(table.head) - table.words)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{_tex(f'{table.title}. {table.note}')}}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_tex, table.head)) + r" \\",
+            r"\midrule",
+            *_latex_rows(table),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _latex_rows(table: Table) -> Iterator[str]:
+    """A row that begins with a bracket would be taken for an option of the line break before it."""
+    for row in table.rows:
+        cells = (f"\\textbf{{{_tex(cell.text)}}}" if cell.best else _tex(cell.text) for cell in row)
+        yield "{}" + " & ".join(cells) + r" \\"

@@ -1,0 +1,268 @@
+"""Every estimator against the exact return of a small MDP, and bootstrap intervals against closed forms."""
+
+import numpy as np
+import pytest
+
+from odice.evaluation.ope.behavior import CloneConfig, clone
+from odice.evaluation.ope.bootstrap import from_heads, percentile, resample
+from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
+from odice.evaluation.ope.doubly_robust import doubly_robust
+from odice.evaluation.ope.fqe import FQE, FQEConfig, fqe
+from odice.evaluation.ope.importance import behavior_return, importance
+from odice.evaluation.ope.log import make_log
+from tests.evaluation.ope.support import World, exact_return, tabular, tabular_policy
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World()
+
+
+@pytest.fixture(scope="module")
+def log(world):
+    return make_log(world.policy, world.data)
+
+
+def everyone(log, heads=1):
+    return np.ones((heads, log.episodes), int)
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_by_hand():
+    policy = tabular_policy([1, 0, 1], 2)
+    one = {"observations": np.eye(3, dtype=np.float32)[[0, 1, 2]], "actions": np.array([0, 1]), "rewards": [1.0, 2.0]}
+    two = {
+        "observations": np.eye(3, dtype=np.float32)[[2, 0, 1, 0]],
+        "actions": np.array([1, 0, 1]),
+        "rewards": [4.0, 8, 16],
+    }
+    from odice.data.build import from_episodes
+
+    data = from_episodes(
+        [{**one, "terminated": True, "truncated": False}, {**two, "terminated": False, "truncated": True}]
+    )
+    log = make_log(policy, data)
+    assert log.horizon == 3
+    assert log.policy_action.tolist() == [1, 0, 1, 1, 1, 0, 1]
+    assert log.goes_on.tolist() == [1, 0, 1, 1, 0]  # a terminal, and the horizon
+    assert log.complete.tolist() == [True, True]
+    assert log.to_go(0.5).tolist() == [2.0, 2.0, 12.0, 16.0, 16.0]
+    assert np.allclose(log.states[:, -1], [-1, -1 / 3, 1 / 3, -1, -1 / 3, 1 / 3, 1])
+    longer = make_log(
+        policy,
+        from_episodes(
+            [{**one, "terminated": True, "truncated": False}] * 2 + [{**two, "terminated": False, "truncated": True}]
+        ),
+        5,
+    )
+    assert longer.complete.tolist() == [True, True, False]
+    assert longer.goes_on[-1] == 1  # cut before the horizon: the world goes on
+    assert longer.observed.sum(1).tolist() == [5, 5, 3]
+
+
+# --- sums over episodes ----------------------------------------------------------------------------------------------
+
+
+def test_the_behaviors_return(world, log):
+    found = behavior_return(log, world.discount, resample(log.episodes, 1000, np.random.default_rng(0)))
+    returns = np.add.reduceat(world.data.rewards * world.discount**log.time, world.data.starts)
+    assert found.value[0] == pytest.approx(returns.mean(), rel=1e-6)
+    assert found.value[1] == pytest.approx(world.data.returns.mean(), rel=1e-6)
+    error = returns.std() / np.sqrt(log.episodes)
+    low, high = percentile(found.value[0], found.replicates[0])[1:3]
+    assert (high - low) == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert np.all(np.abs(found.value - world.of_behavior) < 4 * error * np.array([1, 3]))
+    assert found.effective == pytest.approx(log.episodes)
+
+
+def test_importance_sampling_with_exact_weights():
+    world = World(horizon=4, episodes=4000)
+    log = make_log(world.policy, world.data)
+    found = importance(log, world.log_ratio(), world.discount, resample(log.episodes, 500, np.random.default_rng(0)))
+    for value, replicates, truth, wrong in zip(
+        found.value, found.replicates, world.truth, world.of_behavior, strict=True
+    ):
+        assert abs(value - truth) < 3 * replicates.std()
+        assert abs(wrong - truth) > 5 * replicates.std()  # the test would notice weights of 1
+    assert found.effective < log.episodes / 2
+
+
+def test_an_episode_that_was_cut_leaves_the_sums():
+    """With weights of 1, a reward of 1 per step and no terminal the return is the horizon, however many are cut."""
+    from odice.data.build import from_episodes
+
+    one = lambda n: {
+        "observations": np.zeros((n + 1, 2)),
+        "actions": np.zeros(n, int),
+        "rewards": np.ones(n),
+        "truncated": True,
+    }
+    data = from_episodes([one(6), one(6), one(2), one(3)])
+    log = make_log(tabular_policy([0, 0], 2), data, 6)
+    assert behavior_return(log, 0.9, everyone(log)).value[1] == pytest.approx(6.0)
+
+
+def test_doubly_robust_is_right_if_either_part_is():
+    world = World(horizon=4, episodes=4000)
+    log = make_log(world.policy, world.data)
+    right, wrong = world.log_ratio(), np.zeros(log.steps)
+    counts = resample(log.episodes, 300, np.random.default_rng(0))
+    q, v = exact_tables(world)
+    states = world.data.observations.argmax(1)
+    steps = states[log.index]
+    clock = np.rint((log.states[:, -1] + 1) / 2 * log.horizon).astype(int)
+    value = lambda scale: FQE(
+        np.zeros((2, 1)),
+        scale * np.stack([q[g][log.time, steps, log.action] for g in range(2)]),
+        scale * np.stack([v[g][clock, states] for g in range(2)]),
+        0.0,
+    )
+    for learned, ratio in ((value(1.0), wrong), (value(0.5), right), (value(0.0), right)):
+        found = doubly_robust(log, learned, ratio, world.discount, counts)
+        assert np.all(np.abs(found.value - world.truth) < 3 * found.replicates.std(axis=1) + 1e-3)
+    off = doubly_robust(log, value(0.5), wrong, world.discount, counts)
+    assert abs(off.value[0] - world.truth[0]) > 5 * off.replicates[0].std()
+
+
+def exact_tables(world):
+    """Q and V of the policy at each time, for both discounts; V has one row more, for the end."""
+    mdp, pi = world.mdp, np.eye(world.mdp.actions)[world.choice]
+    q, v = [], []
+    for gamma in (world.discount, 1.0):
+        values, tables = [np.zeros(mdp.states)], []
+        for _ in range(world.horizon):
+            ahead = np.einsum("sat,t->sa", mdp.transition, np.where(mdp.terminal, 0.0, values[0]))
+            tables.insert(0, mdp.reward + gamma * ahead)
+            values.insert(0, np.sum(pi * tables[0], axis=1))
+        q.append(np.array(tables))
+        v.append(np.array(values))
+    return q, v
+
+
+# --- what is learned -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_fqe(world, log):
+    config = FQEConfig(hidden=(32,), updates=1200, start_updates=200, batch_size=128)
+    found = fqe(log, world.discount, resample(log.episodes, 3, np.random.default_rng(0)), config)
+    away = np.abs(world.truth - world.of_behavior)
+    assert np.all(away > 1)  # so that staying at the start, the behavior, would fail
+    assert np.all(np.abs(found.replicates.mean(1) - world.truth) < 0.12 * away)
+
+
+@pytest.mark.slow
+def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
+    """One state, reward 1, never an end: the log is cut after 5 of 20 steps, except for two episodes that last."""
+    from odice.data.build import from_episodes
+
+    rng = np.random.default_rng(0)
+    one = lambda n, ended: {
+        "observations": np.concatenate([rng.normal(size=(n, 1)), np.zeros((1, 1))]),
+        "actions": rng.integers(0, 2, n),
+        "rewards": np.ones(n),
+        "terminated": ended,
+        "truncated": not ended,
+    }
+    config = FQEConfig(hidden=(16,), updates=800, start_updates=100, batch_size=64)
+    policy = tabular_policy([0], 2)
+    for ended, expected in ((False, 20.0), (True, 5.0)):
+        log = make_log(policy, from_episodes([one(5, ended) for _ in range(40)] + [one(20, False)] * 2), 20)
+        log = log._replace(complete=log.terminated | (log.lengths == 20))
+        found = fqe(log, 0.9, np.ones((2, log.episodes), int), config).replicates[1].mean()
+        assert found == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gen-dice", "gradient-dice", "dice"])
+def test_dice(world, log, name):
+    config = DICEConfig(hidden=(32,), updates=2500, batch_size=128)
+    found = dice(log, world.discount, everyone(log, 2), FORMS[name], config)
+    away = abs(world.truth[0] - world.of_behavior[0])
+    assert away > 1
+    assert abs(found.dual.mean() - world.truth[0]) < 0.3 * away
+    assert 0.02 < found.effective < 0.8
+    assert found.mass == pytest.approx(1, abs=0.3)
+
+
+def test_dice_starts_at_the_behavior(world, log):
+    """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing
+    more."""
+    found = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
+    own = behavior_return(log, world.discount, everyone(log)).value[0]
+    assert found.dual == pytest.approx(own, rel=0.02, abs=0.02)
+    assert found.effective == pytest.approx(1)
+    assert found.mass == pytest.approx(1)
+
+
+def test_the_lagrangian_of_every_form_is_its_papers(world, log):
+    """GenDICE and GradientDICE maximize over f = -nu and u = lam what is minimized here; DualDICE has -nu for nu."""
+    import jax
+    import jax.numpy as jnp
+
+    from odice.core.critics import Critic
+    from odice.evaluation.ope.dice import Params, device_data, lagrangian
+
+    gamma, c = 0.9, 0.2
+    data, spec = device_data(log, gamma, everyone(log, 2), 1.0, np.random.default_rng(0))
+    nets = [Critic(jax.random.key(k), spec, (8,), heads=2) for k in (0, 1)]
+    params = Params(*nets, jnp.array([0.3, -0.2]))
+    rows, starts = jnp.arange(0, 4096, 7), jnp.arange(100)
+    here, there = data.states[data.here[rows]], data.there[rows]
+    first = data.first[starts]
+    call = lambda net, s, a: np.asarray(net(s, a), np.float64)
+    nu = call(nets[0], here, data.action[rows]) / c**0.5
+    ahead = np.asarray(data.goes_on[rows]) * call(nets[0], data.states[there], data.policy_action[there]) / c**0.5
+    nu0 = call(nets[0], data.states[first], data.policy_action[first]).mean(-1) / c**0.5
+    raw, r, lam = 1 + call(nets[1], here, data.action[rows]), np.asarray(data.reward[rows]), np.array([0.3, -0.2])
+    mean = lambda x: x.mean(-1)
+    f, f0, f_ahead, u, tau = -nu, -nu0, -ahead, lam, raw**2
+    norm = lambda ratio: mean(u[:, None] * ratio) - u - u**2 / 2
+    expected = {
+        "dual-dice": mean((-f_ahead * gamma + f) * raw) - mean(np.abs(raw) ** 3) / 3 - c * f0,
+        "gen-dice": -(c * f0 + gamma * mean(tau * f_ahead) - mean(tau * (f + f**2 / 4)) + norm(tau)),
+        "gradient-dice": -(c * f0 + gamma * mean(raw * f_ahead) - mean(raw * f) - mean(f**2) / 2 + 0.1 * norm(raw)),
+        "dice": c * nu0 + lam + mean(tau * (r + gamma * ahead - nu - lam[:, None])) - mean(tau**2) / 2,
+    }
+    for name, value in expected.items():
+        found = lagrangian(params, data, rows, starts, gamma, c, FORMS[name])
+        assert np.asarray(found) == pytest.approx(value, rel=1e-4, abs=1e-4), name
+
+
+def test_the_cloned_behavior_is_calibrated(world, log):
+    found = clone(log, CloneConfig(hidden=(32,), updates=600))
+    same = np.isfinite(world.log_ratio())
+    assert np.array_equal(np.isfinite(found.log_ratio), same)
+    assert np.median(np.abs(found.log_ratio[same] - world.log_ratio()[same])) < 0.15
+    assert found.calibration < 0.06
+    assert found.agreement == pytest.approx(same.mean())
+    assert found.outside == 0  # the rarest action has 13 %
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+def test_percentiles_agree_with_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    x = rng.gamma(2.0, size=200)
+    own = percentile(x.mean(), resample(200, 4000, rng) @ x / 200)
+    other = stats.bootstrap((x,), np.mean, n_resamples=4000, method="percentile", rng=rng).confidence_interval
+    assert own.low == pytest.approx(other.low, abs=0.03)
+    assert own.high == pytest.approx(other.high, abs=0.03)
+    assert own.low < own.lower_bound < own.mean < own.high
+
+
+def test_intervals_of_heads_by_hand():
+    """Student's t with 2 degrees of freedom: 4.302653 two-sided and 2.919986 one-sided."""
+    found = from_heads(np.array([1.0, 2.0, 3.0]))
+    assert found == pytest.approx((2.0, 2 - 4.302653, 2 + 4.302653, 2 - 2.919986), rel=1e-5)
+
+
+def test_the_oracle_agrees_with_the_stationary_one():
+    world = World()
+    pi = np.eye(3)[world.choice]
+    forever = world.mdp.initial @ tabular.evaluate(world.mdp, pi)
+    assert exact_return(world.mdp, pi, 300, world.mdp.discount) == pytest.approx(forever, rel=1e-9)
