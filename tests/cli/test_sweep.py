@@ -18,6 +18,7 @@ from odice.errors import OdiceError
 from tests.run.line import line_log
 
 TINY = ["--set", "value_hidden=[8]", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
+TINY_BC = ["--set", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
 SAME = ("result.json", "metrics.jsonl", "evaluations.jsonl", "policy/last/policy.safetensors")
 
 
@@ -107,7 +108,9 @@ def test_six_cells(tmp_path, data):
 @pytest.mark.slow
 def test_a_cell_that_fails_is_tried_again_and_told(tmp_path, data):
     out = tmp_path / "sweep"
-    said = run(data[0], str(tmp_path / "none.npz"), "--algo", "bc", *TINY, "--steps", "20", "--out", str(out), code=2)
+    said = run(
+        data[0], str(tmp_path / "none.npz"), "--algo", "bc", *TINY_BC, "--steps", "20", "--out", str(out), code=2
+    )
     assert said.count("none.npz: ") >= 2
     assert "to be tried again" in said
     assert "1 of 1 cells did not finish" in said
@@ -198,7 +201,18 @@ def test_kills_lose_nothing_and_nothing_is_done_twice(tmp_path, data):
 @pytest.mark.slow
 def test_ctrl_c_and_on(tmp_path, data):
     out = tmp_path / "sweep"
-    command = [*data, "--algo", "bc", *TINY, "--eval-every", "500", "--checkpoint-every", "1000000", "--out", str(out)]
+    command = [
+        *data,
+        "--algo",
+        "bc",
+        *TINY_BC,
+        "--eval-every",
+        "500",
+        "--checkpoint-every",
+        "1000000",
+        "--out",
+        str(out),
+    ]
     with subprocess.Popen(sweep(*command, "--steps", "1000000"), stderr=subprocess.PIPE, text=True) as driver:
         try:
             deadline = time.monotonic() + 300
