@@ -2,8 +2,9 @@
 
     python benchmarks/parquet_damage.py --files 3000
 
-One to three bits, words or stretches of a small valid file are damaged, and it is read with `odice.load`. A data set or one
-sentence is fine, another exception is a traceback, and a death is a signal inside polars, which nothing in Python can catch.
+One to three bits, words or stretches of a small valid file are damaged, and it is read with `odice.load`. A data set
+or one sentence is fine, another exception is a traceback, and a death is a signal inside polars, which nothing in
+Python can catch.
 """
 
 from __future__ import annotations

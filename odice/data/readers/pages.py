@@ -1,9 +1,9 @@
 """A look at Parquet's page headers before polars does.
 
-A column lies in pages: a header in Thrift's compact protocol, then the values. polars (seen in 2.1.0) takes the number of
-values from the header as it stands; a negative one, which is a single flipped bit, becomes a request for 2^61 bytes, and the
-process aborts where no exception can be caught. So the same walk is done here first: from the footer to the column chunks, and
-from header to header through each.
+A column lies in pages: a header in Thrift's compact protocol, then the values. polars (seen in 2.1.0) takes the number
+of values from the header as it stands; a negative one, which is a single flipped bit, becomes a request for 2^61 bytes,
+and the process aborts where no exception can be caught. So the same walk is done here first: from the footer to the
+column chunks, and from header to header through each.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ def check_pages(path: Path) -> None:
                 for start, size, values in _chunks(data):
                     _walk(data, start, size, values)
             except (IndexError, ValueError, TypeError, KeyError, AttributeError) as error:
-                raise OdiceError(
-                    f"{path}: damaged inside ({str(error) or 'its footer or a page cannot be read'}); copy or download it again."
-                ) from None
+                reason = str(error) or "its footer or a page cannot be read"
+                raise OdiceError(f"{path}: damaged inside ({reason}); copy or download it again.") from None
 
 
 def _chunks(data: mmap.mmap) -> Iterator[tuple[int, int, int]]:
