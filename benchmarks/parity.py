@@ -3,8 +3,8 @@
     python benchmarks/parity.py                 # the table, in Markdown
     python benchmarks/parity.py --algo xql      # some of it
 
-The other side is the numpy code of tests/algos: losses written out from reading the official codes (none is run), in float64,
-gradients by central differences, Adam by hand. Here it runs by itself: from the same first parameters it takes its own
+The other side is the numpy code of tests/algos: losses written out from reading the official codes (none is run), in
+float64, gradients by central differences, Adam by hand. It runs by itself: from the same parameters it takes its own
 steps with its own moments, and never looks at ours again. Networks have no hidden layers, batches have 16 rows,
 learning rates are large. What is shown is the largest difference of any parameter, divided by the largest parameter of
 that network; ours is in float32.
