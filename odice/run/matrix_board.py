@@ -95,17 +95,21 @@ class Board(Watcher):
         return "?" if seconds is None else _clock(seconds)
 
     def _table(self, running: Collection[Attempt], now: float) -> Any:
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self._line(running, now), title_justify="left", box=None)
+        table = Table(box=None)
         table.add_column("cell", no_wrap=True, overflow="ellipsis")
         for column in ("step", "of", "updates/s"):
             table.add_column(column, justify="right", no_wrap=True)
         for attempt in running:
             at = step(attempt.cell)
             rate = max(at - attempt.first_step, 0) / max(now - attempt.began, 1e-9)
-            table.add_row(attempt.cell.name, f"{at:,}", f"{attempt.cell.steps:,}", f"{rate:,.0f}" if at else "...")
-        return table
+            table.add_row(
+                Text(attempt.cell.name), f"{at:,}", f"{attempt.cell.steps:,}", f"{rate:,.0f}" if at else "..."
+            )
+        return Group(self._line(running, now), table)
 
 
 def _exit(code: int) -> str:

@@ -3,8 +3,10 @@
 The driver is tested with shell scripts in place of workers; tests/cli/test_sweep.py has real ones.
 """
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,8 +17,8 @@ import pytest
 from odice.errors import Interrupted, OdiceError
 from odice.run import matrix
 from odice.run.directory import RunDirectory
-from odice.run.matrix import Attempt, Driver, Watcher, busy, make_cells, record, result
-from odice.run.matrix_board import Speed, summary
+from odice.run.matrix import Attempt, Driver, Outcome, Watcher, busy, make_cells, record, result
+from odice.run.matrix_board import Board, Speed, summary
 
 
 def cells_in(out, n=3, **options):
@@ -303,3 +305,52 @@ def test_the_summary_is_the_mean_over_seeds(tmp_path):
         ["one/odice", "2", "no environment", "-"],
     ]
     assert head[0].startswith("cells")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_live_table(tmp_path, monkeypatch, quiet):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("odice.run.matrix_board.LOOK_SECONDS", 0.0)
+    cells = cells_in(tmp_path, 4)
+    at(cells[1], 40)
+    attempt = Attempt(cells[1], None, time.monotonic() - 4, 0)
+    outcomes = {cells[0].name: Outcome("finished")}
+    with Board(quiet) as board:
+        board.begin(cells, 2, outcomes)
+        board.look([attempt])
+        if board._live is not None:
+            board._live.refresh()
+        outcomes[cells[2].name] = Outcome("failed", -9, "last words")
+        board.ended(Attempt(cells[2], None, time.monotonic(), 0), outcomes[cells[2].name], False)
+    text = terminal.getvalue()
+    if quiet:
+        assert text == ""
+        return
+    assert "4 cells, 1 of them finished already; 2 at a time" in text
+    assert re.search(r"1 of 4 cells finished, 1 running, 0m1\ds left", text)  # 260 updates at 10/s by two
+    assert re.search(r"log/bc/seed-1 +40 +100 +(9|10)\b", text)
+    assert "failed    log/bc/seed-2 (killed by signal 9)" in text
+    assert "last words" in text
+
+
+def test_plain_lines_elsewhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("odice.run.matrix_board.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("odice.run.matrix_board.PLAIN_SECONDS", 0.0)
+    Scripts(monkeypatch, {1: ["echo why; exit 7"]})
+    with Board() as board:
+        Driver(cells_in(tmp_path, 2), 1, 1, board).run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 cells; 1 at a time"
+    assert "started   log/bc/seed-0" in lines
+    assert "finished  log/bc/seed-0 (1 of 2)" in lines
+    assert "failed    log/bc/seed-1 (exit code 7), to be tried again" in lines
+    assert "failed    log/bc/seed-1 (exit code 7)" in lines
+    assert "    why" in lines
+    assert any(line.startswith("1 of 2 cells finished") for line in lines)
