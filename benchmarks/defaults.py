@@ -1,7 +1,7 @@
 """Does O-DICE's default work on a log that nobody tuned for? Every cell (log, who, seed) is a run directory: run again,
 it continues.
 
-    python benchmarks/defaults.py make                         # the logs, into /tmp/defaults/data
+    python benchmarks/defaults.py make                         # the logs, into runs/defaults/data
     python benchmarks/defaults.py run --logs hospital --who bc iql default --seeds 0 1
     python benchmarks/defaults.py table
 
@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-ROOT = Path("/tmp/defaults")
+ROOT = Path("runs/defaults")
 NETS = {"value_hidden": (64, 64), "policy_hidden": (64, 64)}
 DRIFT = 1.06
 FAST = {"value_lr": 1e-3, "policy_lr": 1e-3}

@@ -1,9 +1,9 @@
 """Does a run know whether it learned? Many small runs in worlds with known truth: what health said, against what
 happened.
 
-    python benchmarks/health.py --out /tmp/health              # about ten minutes on two busy cores
-    python benchmarks/health.py --out /tmp/health --table     # the table again, by the limits of today
-    python benchmarks/health.py --out /tmp/health-1 --log 1   # logs and seeds the limits were not chosen on
+    python benchmarks/health.py --out runs/health              # about ten minutes on two busy cores
+    python benchmarks/health.py --out runs/health --table     # the table again, by the limits of today
+    python benchmarks/health.py --out runs/health-1 --log 1   # logs and seeds the limits were not chosen on
 
 A run is good if its policy earns at least 70 % of what the log's behavior earns beyond random actions, failed below 50
 %, and neither in between; by 400 episodes in the world itself, which the run never sees. Each setting runs with three

@@ -3,8 +3,8 @@
     python benchmarks/parity.py                 # the table, in Markdown
     python benchmarks/parity.py --algo xql      # some of it
 
-The other side is the numpy code of tests/algos: losses written out from the facts of the official codes, in float64,
-gradients by central differences, Adam by hand. Here it runs by itself: from the same first parameters it takes its own
+The other side is the numpy code of tests/algos: losses written out from reading the official codes (none is run), in
+float64, gradients by central differences, Adam by hand. It runs by itself: from the same parameters it takes its own
 steps with its own moments, and never looks at ours again. Networks have no hidden layers, batches have 16 rows,
 learning rates are large. What is shown is the largest difference of any parameter, divided by the largest parameter of
 that network; ours is in float32.
@@ -139,7 +139,8 @@ def implicit(name: str) -> Case:
     module = importlib.import_module("tests.algos.test_implicit")
     parts = ("value", "critic", "target", "policy")
     step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch), strict=True))
-    return Case(name, name, "test_implicit", module.LINEAR | module.EXTRA[name], "official JAX code", step)
+    against = "the paper's conjugate" if name == "fdvl" else "official JAX code"
+    return Case(name, name, "test_implicit", module.LINEAR | module.EXTRA[name], against, step)
 
 
 def vdice(name: str) -> Case:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 from odice.files import complete_file
 
@@ -37,11 +38,14 @@ class LogOptions:
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
     """Which reader to use where the log's name does not tell."""
+    schema: Path | None = None
+    """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
+    table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
     def load(self) -> Dataset:
         from odice.data.load import load
 
-        return load(self.data, format=self.format, data_dir=self.data_dir)
+        return load(self.data, format=self.format, data_dir=self.data_dir, **self.table.table(self.schema))
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("discount", "horizon", "estimators", "updates")}

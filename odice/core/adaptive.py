@@ -32,7 +32,7 @@ class Choice(NamedTuple):
 
 
 def first_temperature() -> Float[Array, ""]:
-    return jnp.full((), START)
+    return jnp.full((), START, jnp.float32)  # a weak type would compile the loop twice
 
 
 def next_temperature(log_temperature: Float[Array, ""], weight: Float[Array, " b"], wanted: float) -> Float[Array, ""]:

@@ -399,7 +399,11 @@ def _missing(role: str, columns: Sequence[str], where: str) -> OdiceError:
         "action": "'action', 'action_0' or 'a0'",
     }[role]
     near = next((c for c in columns if get_close_matches(c.lower(), ALIASES[role], n=1, cutoff=0.7)), None)
-    hint = f"; did you mean {near!r}? Then name it as `{role}`." if near else f"; name it as `{role}`."
+    hint = (
+        f"; did you mean {near!r}? Then name it as `{role}`."
+        if near
+        else f"; name it as `{role}` (`odice data schema` helps)."
+    )
     return OdiceError(f"{where}: no {role} column (such as {usual}) among {_some(columns)}{hint}")
 
 

@@ -18,13 +18,14 @@ from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.run.checkpoint import Checkpoints
 from odice.run.loop import initial_state, make_chunk
+from odice.run.plan import make_plan
 from odice.run.train import Loop
 from odice.types import Spec
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
 RUN: dict[str, typing.Any] = {"steps": 1000, "eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
-RUN |= {"normalize_obs": False}  # so that a state's action can be compared with the policy's
+RUN |= {"holdout": 0.0, "convention": "qlearning", "normalize_obs": False}  # a state acts as its policy does
 
 
 def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndarray]:
@@ -74,7 +75,7 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
 
 
 def build(name: str, spec: Spec = SPEC):
-    return entry(name).build(entry(name).config(**tiny(name)), spec)
+    return entry(name).build(make_plan("x", algo=name, **tiny(name)).settings, spec)
 
 
 def train(name: str, out):

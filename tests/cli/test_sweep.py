@@ -17,8 +17,8 @@ from odice.cli.sweep import axes
 from odice.errors import OdiceError
 from tests.run.line import line_log
 
-CLONING = ["--set", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
-TINY = ["--set", "value_hidden=[8]", *CLONING[1:]]
+TINY = ["--set", "value_hidden=[8]", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
+TINY_BC = ["--set", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
 SAME = ("result.json", "metrics.jsonl", "evaluations.jsonl", "policy/last/policy.safetensors")
 
 
@@ -74,7 +74,7 @@ def sweep(*arguments) -> list[str]:
 
 
 def run(*arguments, code=0) -> str:
-    done = subprocess.run(sweep(*arguments), capture_output=True, text=True, timeout=7200)
+    done = subprocess.run(sweep(*arguments), capture_output=True, text=True, timeout=1200)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -109,7 +109,7 @@ def test_six_cells(tmp_path, data):
 def test_a_cell_that_fails_is_tried_again_and_told(tmp_path, data):
     out = tmp_path / "sweep"
     said = run(
-        data[0], str(tmp_path / "none.npz"), "--algo", "bc", *CLONING, "--steps", "20", "--out", str(out), code=2
+        data[0], str(tmp_path / "none.npz"), "--algo", "bc", *TINY_BC, "--steps", "20", "--out", str(out), code=2
     )
     assert said.count("none.npz: ") >= 2
     assert "to be tried again" in said
@@ -205,7 +205,7 @@ def test_ctrl_c_and_on(tmp_path, data):
         *data,
         "--algo",
         "bc",
-        *CLONING,
+        *TINY_BC,
         "--eval-every",
         "500",
         "--checkpoint-every",

@@ -67,7 +67,8 @@ def test_a_harmful_environment_costs_its_evaluation(tmp_path, harm, monkeypatch)
         "The evaluation at step 20 was given up; it is the second in a row, so no more are tried."
     )
     assert len(messages) == 2
-    assert {"sleep": "not finished after 1 s", "stuck": "hangs", "exit": "exit code 7"}[harm] in messages[0]
+    limits = ("not finished after 1 s", "hangs")  # on a busy machine the worker's own clock may come second
+    assert any(each in messages[0] for each in {"sleep": limits, "stuck": limits[1:], "exit": ("exit code 7",)}[harm])
     assert run.result["step"] == 40
     assert run.result["last"] == {}
     assert [row["step"] for row in rows(run.path / "metrics.jsonl")] == [10, 20, 30, 40]

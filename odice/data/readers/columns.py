@@ -15,10 +15,7 @@ FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": Fa
 
 
 def check_types(kinds: Mapping[str, pl.DataType], columns: Iterable[str], where: str) -> None:
-    """Refuse columns that cannot be numbers by their declared type, before they are decoded.
-
-    Decoding damaged records (`Struct`) aborts the whole process inside polars 2.1, where no exception can be caught.
-    """
+    """Refuse columns that cannot be numbers by their declared type, before they are decoded."""
     for name in columns:
         kind = kinds[name]
         inner = kind.inner if isinstance(kind, pl.List | pl.Array) else pl.Float32()
@@ -118,6 +115,8 @@ def _fixed_width(column: pl.Series, where: str) -> pl.Series:
     inner = lists.dtype.inner  # type: ignore[attr-defined]
     if not (inner.is_numeric() or inner == pl.Boolean):
         raise OdiceError(f"{where}: column {column.name!r} holds lists of {inner}; only lists of numbers can be used.")
+    if not len(lists):
+        raise OdiceError(f"{where}: column {column.name!r} has no rows; a data set needs at least one step.")
     lengths = lists.list.len()
     width = int(lengths.drop_nulls().max() or 0)  # type: ignore[arg-type]
     ragged = (lengths != width).fill_null(False)

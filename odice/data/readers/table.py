@@ -24,6 +24,7 @@ from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.data.readers.columns import Columns, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
+from odice.data.readers.pages import check_pages
 from odice.data.schema import Missing, Schema, natural
 from odice.encoding import layout
 from odice.errors import OdiceError
@@ -79,6 +80,8 @@ def read(
         for file in files:
             with regular_file(file):
                 pass  # reading a pipe would wait for ever
+            if file.name.lower().endswith(PARQUET):
+                check_pages(file)
         with _hushed():
             saved = _saved_meta(files[0])
             bound, table, shard = _load(files, declared, path)
