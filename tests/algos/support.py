@@ -107,6 +107,12 @@ def gaussian(theta, s, a, tanh=False):
     return (-0.5 * ((a - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)).sum(-1)
 
 
+def log_slope(u):
+    """log(1 - tanh(u)^2) = -2 log cosh(u), added over the last axis. The left side, as it is written, has no digits
+    left where u is large, and a difference quotient of it fewer still."""
+    return -2 * (np.logaddexp(u, -u) - np.log(2)).sum(-1)
+
+
 def close(tree, expected, **tolerance):
     np.testing.assert_allclose(flatten(tree), expected, **({"rtol": 5e-4, "atol": 5e-5} | tolerance))
 
