@@ -16,6 +16,14 @@ The gradient of f*(R) has a forward part F (through V(s)) and a backward part B 
 | `sdice`      | F                                        | V(s') from the target network                  |
 | `odice`      | F + eta (B - <F,B>/<F,F> F)              | F: V(s') from the target, B: V(s) from it      |
 
+Where next states are random, f* of one sample overstates a transition (the paper's limitation: double sampling). With
+`double_sampling` a critic learns Q(s, a), the mean of r + gamma m V(s') over next states, by least squares, and e(s, a)
+= Q(s, a) - V(s) is the mean of R_f:
+
+    off      -                                                                   what the paper does
+    policy   w(e) in place of w(R_f)                                             OptiDICE's remedy; V stays biased
+    both     and V minimises E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed    two networks; no bias (`core.vdice`)
+
 One update, in this order: values and targets; residuals; the gradient of V under the rule; Adam on V; target <- Polyak;
 the policy's weight from the residual R_f *of before the V step*; Adam on the policy.
 
@@ -30,7 +38,7 @@ Differs from the paper (ODICE, ICLR 2024), each by a named setting:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,11 +49,12 @@ from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
 from odice.core import adaptive, vdice
+from odice.core.critics import Critic
 from odice.core.divergences import Divergence, DivergenceLike, divergence, tempered
 from odice.core.extraction import WeightForm, effective_sample_size, residual_weight, weighted_cloning
 from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, value_network
-from odice.core.optim import adam, polyak, step
+from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.policies import Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -95,6 +104,9 @@ class VDICEConfig:
     policy_sample: float | None = None
     """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the
     place of `policy_weight`. None keeps `policy_weight`."""
+    double_sampling: Literal["off", "policy", "both"] = "off"
+    """Whose weights a critic makes, which averages R over next states: nobody's, the policy's, or also those of V.
+    Where next states are random, `off` prefers risky actions. The critic has V's widths and learning rate."""
     value_start: float | None = 0.0
     """What V is before the first update, beside the networks' own output; None is a high return of the log."""
     cosine_steps: int | None = 0
@@ -143,6 +155,8 @@ class State(NamedTuple):
     log_temperature: Float[Array, ""] | None = None
     choice: adaptive.Choice | None = None
     average: Policy | None = None
+    critic: Critic | None = None
+    critic_opt: optax.OptState | None = None
 
 
 def _rate(cfg: VDICEConfig, first: float) -> float | optax.Schedule:
@@ -160,6 +174,10 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             key_value, spec, cfg.value_hidden, heads=2 if cfg.twin else 1, layer_norm=cfg.layer_norm, init=cfg.init
         )
         policy = policy_network(key_policy, spec, cfg.policy_hidden, tanh_mean=cfg.tanh_mean, init=cfg.init)
+        critic = None
+        if cfg.double_sampling != "off":
+            shape = {"heads": 2 if cfg.twin else 1, "layer_norm": cfg.layer_norm, "init": cfg.init}
+            critic = Critic(jax.random.fold_in(key_value, 1), spec, cfg.value_hidden, **shape)
         return State(
             value=value,
             target=jax.tree.map(jnp.copy, value),  # its own buffers: the loop donates the state
@@ -170,13 +188,15 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             log_temperature=None if cfg.value_sample is None else adaptive.first_temperature(),
             choice=None if cfg.policy_sample is None else adaptive.first_choice(),
             average=jax.tree.map(jnp.copy, policy) if cfg.average else None,
+            critic=critic,
+            critic_opt=None if critic is None else opt_init(value_optimizer, critic),
         )
 
     def values(network: Ensemble, obs):
         return network(obs) + cfg.value_start if cfg.value_start else network(obs)
 
-    def value_gradient(state: State, batch: Batch, f: Divergence):
-        """The rule's gradient of V, and the residual R_f that the policy's weight is made of."""
+    def value_gradient(state: State, batch: Batch, f: Divergence, expected):
+        """The rule's gradient of V, and the residual R_f."""
         target = (values(state.target, batch.obs), values(state.target, batch.next_obs)) if rule.use_target else None
         residuals = {}
 
@@ -191,6 +211,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
                 lam=cfg.lam,
                 discount=cfg.discount,
                 excess=cfg.value_sample is not None,
+                expected=expected,
             )
 
         result = rule_gradient(
@@ -203,11 +224,28 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         )
         return result, residuals["forward"]
 
-    def imitation_weight(state: State, residual_fwd, weigh: Divergence):
-        """How much each transition is imitated, from R_f; and the choice and temperature of the next update."""
+    def mean_residual(state: State, batch: Batch):
+        """e(s, a) = Q(s, a) - V(s), where there is a critic."""
+        if state.critic is None:
+            return None
+        q = state.critic(batch.obs, batch.action) + (cfg.value_start or 0.0)
+        return q - values(state.value, batch.obs)
+
+    def learn_critic(state: State, batch: Batch, residual_fwd):
+        """One step of Q towards r + gamma m V(s'), which is R_f + V(s)."""
+        if state.critic is None:
+            return None, None
+        backup = jax.lax.stop_gradient(residual_fwd + state.value(batch.obs))
+        error = lambda critic: jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup))
+        return step(value_optimizer, jax.grad(error)(state.critic), state.critic_opt, state.critic)
+
+    def imitation_weight(state: State, by_value, residual_fwd, weigh: Divergence):
+        """How much each transition is imitated, from R_f or e; and the choice and temperature of the next update.
+
+        `by_value` is what the weights of V rest on."""
         choice, log_temperature = state.choice, state.log_temperature
         if log_temperature is not None and cfg.value_sample is not None:
-            used = jnp.mean(weigh.weight(residual_fwd), axis=0)
+            used = jnp.mean(weigh.weight(by_value), axis=0)
             log_temperature = adaptive.next_temperature(log_temperature, used, cfg.value_sample)
         if choice is None or cfg.policy_sample is None:
             # One weight per sample: the mean over the heads of the clamped weights.
@@ -220,10 +258,15 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
         weigh = f if state.log_temperature is None else tempered(f, jnp.exp(state.log_temperature))
-        result, residual_fwd = value_gradient(state, batch, weigh)
+        expected = mean_residual(state, batch)
+        in_value = expected if cfg.double_sampling == "both" else None
+        result, residual_fwd = value_gradient(state, batch, weigh, in_value)
         value, value_opt = step(value_optimizer, result.gradient, state.value_opt, state.value)
+        critic, critic_opt = learn_critic(state, batch, residual_fwd)
 
-        weight, choice, log_temperature = imitation_weight(state, residual_fwd, weigh)
+        by_value = residual_fwd if in_value is None else in_value
+        by_policy = residual_fwd if expected is None else expected
+        weight, choice, log_temperature = imitation_weight(state, by_value, by_policy, weigh)
         policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
             state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
         )
@@ -238,6 +281,8 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
+        if expected is not None:
+            metrics["next_state_noise"] = jnp.sqrt(jnp.mean(jnp.square(expected - residual_fwd)))
         if log_temperature is not None:
             metrics["temperature"] = jnp.exp(log_temperature)
         if choice is not None:
@@ -248,9 +293,8 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         if average is not None:
             average = adaptive.running_mean(average, policy, state.step, cfg.average)
         target = polyak(value, state.target, cfg.polyak)
-        return State(
-            value, target, policy, value_opt, policy_opt, state.step + 1, log_temperature, choice, average
-        ), metrics
+        new = (value, target, policy, value_opt, policy_opt, state.step + 1, log_temperature, choice, average)
+        return State(*new, critic, critic_opt), metrics
 
     return Algo(init, update, lambda state: state.policy if state.average is None else state.average)
 

@@ -9,6 +9,13 @@ split into the two residuals a gradient rule acts on. The frozen side of each is
 
 For a target network the bars are the minimum over its heads ("bidirectional target"); for the true gradient they are
 the online values of the same head, and R_f = R_b = R.
+
+Where next states are random, one s' per transition is not enough: E[f*(R)] is above f*(E[R | s, a]), and what the loss
+adds is the noise of s'. The remedy is a second network e(s, a), the mean of R over next states: by duality
+
+    f*(E[R | s, a]) = max_e E[f*(e) + f*'(e) (R - e) | s, a],      reached at e = E[R | s, a]
+
+is linear in R, so one sample of s' gives an unbiased gradient, f*'(e) times that of R (`losses`, `expected`).
 """
 
 from __future__ import annotations
@@ -54,6 +61,7 @@ def losses(
     lam: float,
     discount: float,
     excess: bool = False,
+    expected: Heads | None = None,
 ) -> LossPair:
     """Forward, backward and linear loss of a batch; means over heads *and* samples, as the reference takes them.
 
@@ -63,8 +71,14 @@ def losses(
     With `excess` the backward loss is that of f*(R_b) - R_b, whose slope is w - 1. The linear term balances the forward
     loss of a weight of 1, but nothing balances the backward one: where most weights are near 1 it pushes every value
     down, without end. The data's own visitation needs no push, so only what the weights add to it is sent back.
+
+    With `expected`, e(s, a), f* is replaced by its tangent there, in both losses.
     """
-    mean = lambda residuals: lam * jnp.mean(divergence.conjugate(residuals))
+    if expected is None:
+        mean = lambda residuals: lam * jnp.mean(divergence.conjugate(residuals))
+    else:
+        e, slope = jax.lax.stop_gradient((expected, divergence.weight(expected)))
+        mean = lambda residuals: lam * jnp.mean(divergence.conjugate(e) + slope * (residuals - e))
     back = lambda residuals: mean(residuals) - lam * jnp.mean(residuals) if excess else mean(residuals)
     return LossPair(
         forward=lambda v: mean(residual(v, frozen.v_next_bar, reward, mask, discount)),

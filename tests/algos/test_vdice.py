@@ -61,11 +61,11 @@ def flatten(tree):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(np.float64)
 
 
-def numpy_update(name, state, batch, eta, start=0.0):
+def numpy_update(name, state, batch, eta, start=0.0, averaged="off"):
     """Sections 4.2 to 4.5 of the facts sheet, for V(s) = s w + c per head and a Gaussian with mean s W + b.
 
     With a temperature T in the state V's residuals count in units of it, with a choice the policy's above its
-    threshold.
+    threshold. `averaged` says whose weights the critic makes (`double_sampling`).
     """
     temperature = 1.0 if state.log_temperature is None else float(np.exp(state.log_temperature))
     s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
@@ -86,8 +86,10 @@ def numpy_update(name, state, batch, eta, start=0.0):
     r_f, r_b = r + GAMMA * m * v2bar - v, r + GAMMA * m * v2 - vbar
     slope = lambda y: np.maximum(0, 1 + y / temperature / 2)  # derivative of Pearson's conjugate
     k = 1 / (heads * n)
-    sent = slope(r_b) if state.log_temperature is None else slope(r_b) - 1  # adaptive: the excess alone
-    d_f, d_b, d_lin = -LAM * slope(r_f) * k, LAM * sent * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
+    q = None if averaged == "off" else critic_values(state, s, a) + start
+    slope_f, slope_b = (slope(q - v), slope(q - v)) if averaged == "both" else (slope(r_f), slope(r_b))
+    sent = slope_b if state.log_temperature is None else slope_b - 1  # adaptive: the excess alone
+    d_f, d_b, d_lin = -LAM * slope_f * k, LAM * sent * GAMMA * m * k, np.full((heads, n), (1 - LAM) * k)
     # the parameter order of the pytree: weights of all heads, then biases of all heads
     gradient = lambda dv, x: np.concatenate([(dv @ x).ravel(), dv.sum(1)])
     F, B, L = gradient(d_f, s), gradient(d_b, s2), gradient(d_lin, s)
@@ -99,10 +101,11 @@ def numpy_update(name, state, batch, eta, start=0.0):
     value = numpy_adam(np.concatenate([w.ravel(), c]), combined + L, state.value_opt[0])
     target = TAU * value + (1 - TAU) * np.concatenate([wt.ravel(), ct])
 
-    weight = np.minimum(np.maximum(r_f, 0), CLAMP).mean(0)
+    worth = r_f if q is None else q - v
+    weight = np.minimum(np.maximum(worth, 0), CLAMP).mean(0)
     if state.choice is not None:
         threshold, spread = (float(x) for x in state.choice)
-        above = np.maximum(r_f.mean(0) - threshold * spread, 0)
+        above = np.maximum(worth.mean(0) - threshold * spread, 0)
         weight = np.minimum(above / above.mean(), CLAMP)
     W, b, log_std = (
         np.asarray(x, np.float64)
@@ -115,6 +118,35 @@ def numpy_update(name, state, batch, eta, start=0.0):
     g = np.concatenate([(s.T @ d_mean).ravel(), d_mean.sum(0), d_log_std]) + DECAY * theta
     policy = numpy_adam(theta, g, state.policy_opt[1][0])
     return value, target, policy
+
+
+def critic_values(state, s, a):
+    """Q(s, a) of linear heads."""
+    net = state.critic.heads
+    w, c = (np.asarray(x, np.float64)[..., 0] for x in (net.weights[0], net.biases[0]))
+    return w @ np.concatenate([s, a], 1).T + c[:, None]
+
+
+@pytest.mark.parametrize("name", ["odice", "sdice", "vdice-true"])
+@pytest.mark.parametrize(("averaged", "adaptive"), [("policy", False), ("both", False), ("both", True)])
+def test_one_update_with_a_critic_equals_numpy(name, averaged, adaptive):
+    more = {"double_sampling": averaged, "twin": True} | ({"eta": ETA} if name == "odice" else {})
+    more |= ADAPTIVE if adaptive else {}
+    batch, start = make_batch(), more.get("value_start", 0.0)
+    algo, state = algo_state(name, batch, **more)
+    value, target, policy = numpy_update(name, state, batch, ETA, start, averaged)
+    after, _ = algo.update(state, batch, jax.random.key(0))
+    np.testing.assert_allclose(flatten(after.value), value, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.target), target, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
+    s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
+    there = np.asarray((state.value if name == "vdice-true" else state.target)(batch.next_obs), np.float64)
+    there = there if name == "vdice-true" else there.min(0)
+    backup = r + GAMMA * (1 - d) * (there + start) - start
+    error = 2 * (critic_values(state, s, a) - backup) / (2 * len(r))  # two heads, one mean
+    gradient = np.concatenate([(error @ np.concatenate([s, a], 1)).ravel(), error.sum(1)])
+    critic = numpy_adam(flatten(state.critic), gradient, state.critic_opt[0])
+    np.testing.assert_allclose(flatten(after.critic), critic, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("twin", [False, True])

@@ -251,16 +251,48 @@ def sample_loss(mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pea
     return Problem(linear[alive], lam * log.share, reward, matrix[:, alive], 1.0, _curves(divergence))
 
 
+class Pairs(NamedTuple):
+    """The pairs (s, a) that a log has."""
+
+    state: Vector
+    action: Vector
+    row: Vector
+    """Of each row of the log, its pair."""
+
+
+def pairs(log: Log) -> Pairs:
+    """Each pair once, in the order of states, then actions."""
+    found, row = np.unique(np.stack([log.state, log.action]), axis=1, return_inverse=True)
+    return Pairs(found[0], found[1], row.ravel())
+
+
+def expected_loss(mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pearson") -> Problem:
+    """The sample loss without its bias: one residual for each pair (s, a), averaged over the next states that the log
+    has after it, *inside* f*."""
+    problem, found = sample_loss(mdp, log, lam=lam, divergence=divergence), pairs(log)
+    member = found.row[None] == np.arange(found.state.size)[:, None]
+    share = member @ problem.share
+    average = (member * problem.share[None]) / share[:, None]
+    return problem._replace(share=share, reward=average @ problem.reward, matrix=average @ problem.matrix)
+
+
 def semi_fixed_point(
-    mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pearson", tolerance: float = 1e-11
+    mdp: TabularMDP,
+    log: Log,
+    *,
+    lam: float,
+    divergence: str = "pearson",
+    tolerance: float = 1e-11,
+    averaged: bool = False,
 ) -> Vector:
     """Where S-DICE comes to rest: the V that minimises the sample loss while V(s') stands still at V itself.
 
-    One minimisation maps the frozen V to the next; the map contracts by gamma, as a Bellman operator does.
+    One minimisation maps the frozen V to the next; the map contracts by gamma, as a Bellman operator does. `averaged`
+    takes the loss without its bias.
     """
-    problem = sample_loss(mdp, log, lam=lam, divergence=divergence)
+    problem = (expected_loss if averaged else sample_loss)(mdp, log, lam=lam, divergence=divergence)
     alive = ~mdp.terminal
-    here = -_selector(log.state, mdp.states)[:, alive]
+    here = -_selector(pairs(log).state if averaged else log.state, mdp.states)[:, alive]
     ahead = problem.matrix - here
     value = np.zeros(alive.sum())
     while True:

@@ -15,6 +15,7 @@ from tests.oracles.tabular import (
     TabularMDP,
     evaluate,
     exact_log,
+    expected_loss,
     flow_residual,
     minimise,
     primal_value,
@@ -211,6 +212,27 @@ def test_training_converges_to_the_exact_solution(name, divergence, lam):
     value = train_full_batch(name, transitions, divergence=divergence, lam=lam)
     exact = ORACLES[name](mdp, log, lam=lam, divergence=divergence)
     np.testing.assert_allclose(value[~mdp.terminal], exact, atol=2e-3, rtol=1e-3)
+
+
+UNBIASED = {
+    "vdice-true": lambda mdp, log, **options: minimise(expected_loss(mdp, log, **options)),
+    "sdice": lambda mdp, log, **options: semi_fixed_point(mdp, log, averaged=True, **options),
+}
+
+
+@pytest.mark.parametrize(("name", "divergence", "lam"), [("vdice-true", "soft-chi2", 0.5), ("sdice", "pearson", 0.8)])
+def test_a_critic_removes_the_bias_of_one_next_state(name, divergence, lam):
+    """Double sampling: the exact answer has the mean over next states inside f*."""
+    mdp, log, transitions = tabular_data(7)
+    exact = UNBIASED[name](mdp, log, lam=lam, divergence=divergence)
+    options = {"divergence": divergence, "lam": lam}
+    off, policy, both = (
+        train_full_batch(name, transitions, double_sampling=how, **options)[~mdp.terminal]
+        for how in ("off", "policy", "both")
+    )
+    assert np.max(np.abs(off - exact)) > 1
+    np.testing.assert_array_equal(policy, off)
+    np.testing.assert_allclose(both, exact, atol=2e-3, rtol=1e-3)
 
 
 MISTAKES = {
