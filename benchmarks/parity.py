@@ -127,7 +127,7 @@ def run(case: Case) -> list[float]:
 def batch_of(case: Case, module: Any, seed: int) -> Any:
     if case.module == "test_copti_dice":
         return module.costly(seed)
-    if case.module == "test_union":
+    if case.module in ("test_union", "test_rgm"):
         return module.union_batch(seed)
     return support.make_batch(seed, **case.batch)
 
@@ -260,6 +260,22 @@ def union(name: str, against: str) -> Case:
     return Case(name, name, "test_union", settings, against, step)
 
 
+def rgm(form: str) -> Case:
+    """The discriminator learns in the first update alone."""
+    module = importlib.import_module("tests.algos.test_rgm")
+
+    def step(m, state, batch):
+        if state.step >= 1:
+            return {"discriminator": support.flatten(state.discriminator), **m.numpy_update(form, state, batch)}
+        own = jax.random.split(jax.random.key(0))[0]
+        c = support.flatten(state.discriminator)
+        slope = support.slope(lambda theta: m.numpy_discriminator_loss("rgm", theta, batch, own), c)
+        return {"discriminator": m.adam(c, slope, state.discriminator_opt, m.LR)}
+
+    against = {"official": "official code of RGM", "kl": "its equations, normalised"}[form]
+    return Case(f"rgm ({form})", "rgm", "test_rgm", module.LINEAR | module.FORMS[form], against, step)
+
+
 def clone(policy: str) -> Case:
     def step(m, state, batch):
         s, a, *_ = support.arrays(batch)
@@ -288,6 +304,7 @@ def cases() -> Iterator[Case]:
     yield union("demo-dice", "official code of DemoDICE")
     yield union("lobs-dice", "official code of LobsDICE")
     yield union("smodice", "official code of SMODICE, normalised weights")
+    yield from map(rgm, ("official", "kl"))
     yield from map(clone, ("deterministic", "gaussian"))
 
 

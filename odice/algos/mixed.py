@@ -1,4 +1,4 @@
-"""Demonstrations beside imperfect data: the frame of DemoDICE, SMODICE and LobsDICE.
+"""Demonstrations beside imperfect data: the frame of DemoDICE, SMODICE and LobsDICE, and the lower level of RGM.
 
 With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c
 (`core.discriminator`):
@@ -37,7 +37,7 @@ from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
 from odice.core.networks import Ensemble, Init, value_network
 from odice.core.optim import adam, opt_init, step
-from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw
+from odice.core.policies import CategoricalPolicy, SquashedPolicy, TanhPolicy, draw
 from odice.core.vdice import residual
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -102,17 +102,24 @@ class Frame(NamedTuple):
     """Whether the outputs of c and V have biases."""
     bootstrap_terminals: bool = False
     """V(s') counts after a terminal too: m = 1."""
+    deterministic: bool = False
+    """One action per state, cloned by its squared distance, instead of a distribution."""
+    policy_steps: int = 0
+    """The policy's learning rate falls to 0 along a cosine over this many updates; 0 keeps it."""
 
 
 class State(NamedTuple):
     discriminator: Critic | Ensemble | Pairs
     value: Ensemble
-    policy: SquashedPolicy | CategoricalPolicy
+    policy: SquashedPolicy | CategoricalPolicy | TanhPolicy
     log_entropy: Float[Array, ""]
     discriminator_opt: optax.OptState
     value_opt: optax.OptState
     policy_opt: optax.OptState
     step: Int[Array, ""]
+    correction: Critic | None = None
+    """What RGM adds to the rewards."""
+    correction_opt: optax.OptState | None = None
 
 
 class Pairs(eqx.Module):
@@ -200,12 +207,23 @@ def policy_loss(cfg: UnionConfig, policy, log_entropy, weight: Float[Array, " b"
     return loss + jnp.exp(log_entropy) * log_pi, log_pi
 
 
-def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
-    """The algorithm that a config and a frame make."""
+class Parts(NamedTuple):
+    """What the algorithms are put together from."""
+
+    init: Callable[..., State]
+    learn_discriminator: Callable[..., tuple[State, Metrics]]
+    """(state, batch, key)"""
+    learn_policy: Callable[..., tuple[State, Metrics]]
+    """(state, batch, reward, key): V, pi and its entropy's weight, for these rewards."""
+
+
+def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
+    """The steps that a config and a frame make."""
+    falling = optax.cosine_decay_schedule(cfg.policy_lr, frame.policy_steps) if frame.policy_steps else cfg.policy_lr
     optimizers = {
         "discriminator": adam(cfg.discriminator_lr),
         "value": adam(cfg.value_lr, cfg.value_weight_decay),
-        "policy": adam(cfg.policy_lr),
+        "policy": adam(falling),
     }
     most = math.log(spec.action_dim) / 2 if spec.discrete else -float(spec.action_dim)
     target_entropy = most if cfg.target_entropy is None else cfg.target_entropy
@@ -214,7 +232,7 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
         key_discriminator, key_value, key_policy = jax.random.split(key, 3)
         discriminator = make_discriminator(cfg, frame, spec, key_discriminator)
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, init=cfg.init, last_bias=frame.last_bias)
-        kind = CategoricalPolicy if spec.discrete else SquashedPolicy
+        kind = CategoricalPolicy if spec.discrete else TanhPolicy if frame.deterministic else SquashedPolicy
         policy, log_entropy = kind(key_policy, spec, cfg.policy_hidden, init=cfg.init), jnp.zeros(())
         return State(
             discriminator,
@@ -233,9 +251,8 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
         network, opt = step(optimizers["discriminator"], gradient, state.discriminator_opt, state.discriminator)
         return state._replace(discriminator=network, discriminator_opt=opt), seen
 
-    def learn_policy(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+    def learn_policy(state: State, batch: Batch, reward: Float[Array, " b"], key) -> tuple[State, Metrics]:
         key_value, key_policy = jax.random.split(key)
-        reward = log_odds(state.discriminator(*judged(frame, batch))[0], frame.smooth)
         loss = lambda value: value_loss(cfg, frame, value, reward, batch, key_value)
         (v_loss, (x, v)), gradient = jax.value_and_grad(loss, has_aux=True)(state.value)
         value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
@@ -258,21 +275,43 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
         new = state._replace(value=value, value_opt=value_opt, policy=policy, policy_opt=policy_opt)
         return new._replace(log_entropy=log_entropy), seen
 
+    return Parts(init, learn_discriminator, learn_policy)
+
+
+def one_after_the_other(steps: int, first, then):
+    """`first` for so many updates, then `then` for the others; both report always. Each is (state, batch, key) ->
+    (state, metrics), and the state counts its steps."""
+
     def still(learn):
         """What `learn` would report, without learning."""
         return lambda state, batch, key: (state, learn(state, batch, key)[1])
 
-    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        key_discriminator, key_policy = jax.random.split(key)
-        if not frame.discriminator_steps:
-            first, seen = learn_discriminator(state, batch, key_discriminator)
-            then, more = learn_policy(state, batch, key_policy)
-            new = then._replace(discriminator=first.discriminator, discriminator_opt=first.discriminator_opt)
-        else:
-            alone = state.step < frame.discriminator_steps
-            arguments = (state, batch, key_discriminator)
-            new, seen = jax.lax.cond(alone, learn_discriminator, still(learn_discriminator), *arguments)
-            new, more = jax.lax.cond(alone, still(learn_policy), learn_policy, new, batch, key_policy)
+    def update(state, batch: Batch, key):
+        key_first, key_then = jax.random.split(key)
+        alone = state.step < steps
+        new, seen = jax.lax.cond(alone, first, still(first), state, batch, key_first)
+        new, more = jax.lax.cond(alone, still(then), then, new, batch, key_then)
         return new._replace(step=state.step + 1), seen | more
 
-    return Algo(init, update, lambda state: state.policy, initial_states=True, expert=True)
+    return update
+
+
+def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
+    """The algorithm that a config and a frame make: its reward is the discriminator's log odds."""
+    parts = union_parts(cfg, frame, spec)
+
+    def learn_policy(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        reward = log_odds(state.discriminator(*judged(frame, batch))[0], frame.smooth)
+        return parts.learn_policy(state, batch, reward, key)
+
+    def together(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        key_discriminator, key_policy = jax.random.split(key)
+        first, seen = parts.learn_discriminator(state, batch, key_discriminator)
+        then, more = learn_policy(state, batch, key_policy)
+        new = then._replace(discriminator=first.discriminator, discriminator_opt=first.discriminator_opt)
+        return new._replace(step=state.step + 1), seen | more
+
+    update = together
+    if frame.discriminator_steps:
+        update = one_after_the_other(frame.discriminator_steps, parts.learn_discriminator, learn_policy)
+    return Algo(parts.init, update, lambda state: state.policy, initial_states=True, expert=True)

@@ -29,6 +29,8 @@ class Entry(NamedTuple):
     """The first line of the factory's docstring."""
     imitates: bool = False
     """Whether it learns from demonstrations, where every reward is zero."""
+    reads_rewards: bool = False
+    """Whether it reads the rewards of the data even then."""
     discrete: bool = True
     """Whether it has a form for discrete actions."""
     best_episodes: str | None = None

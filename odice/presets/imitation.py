@@ -71,6 +71,19 @@ _UNMASKED = Table(
     settings(f"{_DEMO_DICE}: no mask", bootstrap_terminals=True), PROTOCOL._replace(steps=2_000_000, source=_DEMO_DICE)
 )
 
+_RGM = "official code of RGM (Facebear-ljx/RGM, 8e45a9e)"
+_CORRECTED = _UNION._replace(reward="standard", source=f"{_UNION.source}; rewards as in the {_RGM}")
+_RGM_OFFICIAL = Table(
+    settings(_RGM, alpha=0.5, normalize=False, correction_lr=3e-7, correction_scale=3.0),
+    _CORRECTED._replace(steps=1_000_000, source=f"{_RGM}: absorbing states, rewards of mean 0 and deviation 1"),
+    {
+        "hopper-expert-v2": Row(
+            settings(f"{_RGM}, run_d4rl.sh: hopper", deterministic=True),
+            _CORRECTED._replace(steps=1_000_000, source=_RGM),
+        )
+    },
+)
+
 # The paper does not say how its BC, ValueDICE and IQ-Learn were set: O-DICE's policy with weight 1, and the official
 # codes.
 TRAJECTORIES = (1, 10, 20, 30)
@@ -87,6 +100,7 @@ TABLES: dict[str, dict[str, Table]] = {
         "demo-dice": Table({}, _UNION),
         "lobs-dice": Table({}, _UNION),
         "smodice": Table({}, _UNION),
+        "rgm": Table({}, _CORRECTED),
     },
     "paper": {
         **_family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
@@ -106,6 +120,7 @@ TABLES: dict[str, dict[str, Table]] = {
         "demo-dice": _UNMASKED,
         "lobs-dice": _UNMASKED,
         "smodice": Table({}, PROTOCOL._replace(steps=1_000_000, source=_SMODICE)),
+        "rgm": _RGM_OFFICIAL,
     },
 }
 """preset -> algorithm -> table. `imitation` holds when no preset is named; algorithms that are not in it keep their

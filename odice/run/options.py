@@ -127,8 +127,6 @@ class RunFlags:
             )
 
     def _check_imitation(self) -> None:
-        if self.reward not in (None, "zero"):
-            raise OdiceError(f"Imitation learns without rewards, but --reward is {self.reward!r}; leave it out.")
         if self.stream:
             raise OdiceError("Imitation keeps its chosen episodes in memory; leave out --stream.")
         if self.absorbing and self.convention != "bootstrap":

@@ -116,6 +116,8 @@ def draft_plan(data: Any, **given: Any) -> Plan:
     protocol = chosen.protocol if chosen else own.protocol
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
     options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
+    if imitation and not algorithm.reads_rewards and options.reward not in (None, "zero"):
+        raise OdiceError(f"Imitation learns without rewards, but --reward is {options.reward!r}; leave it out.")
     start = chosen.settings if chosen else own.settings
     settings = {
         **{key: setting.value for key, setting in start.items()},

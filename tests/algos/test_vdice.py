@@ -139,7 +139,7 @@ def test_one_update_with_a_critic_equals_numpy(name, averaged, adaptive):
     np.testing.assert_allclose(flatten(after.value), value, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(flatten(after.target), target, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
-    s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
+    s, a, r, _, d = (np.asarray(x, np.float64) for x in batch[:5])
     there = np.asarray((state.value if name == "vdice-true" else state.target)(batch.next_obs), np.float64)
     there = there if name == "vdice-true" else there.min(0)
     backup = r + GAMMA * (1 - d) * (there + start) - start

@@ -17,7 +17,7 @@ def test_every_table_builds_and_names_its_sources(name, algo):
         algorithms()[algo].config(**found.values())
         assert all(setting.source for setting in found.settings.values())
         assert found.protocol.source
-        assert found.protocol.reward == "zero"
+        assert found.protocol.reward == ("standard" if algorithms()[algo].reads_rewards else "zero")
         assert found.protocol.convention == "bootstrap"
 
 
@@ -70,9 +70,10 @@ def test_only_the_reference_of_the_v_form_keeps_the_corrupted_transition():
 def test_without_a_preset_every_imitator_has_the_protocol():
     for name, entry in algorithms().items():
         if entry.imitates:
-            assert odice.preset("imitation", name, imitation=True).protocol.reward == "zero"
+            reward = odice.preset("imitation", name, imitation=True).protocol.reward
+            assert reward == ("standard" if entry.reads_rewards else "zero")
     absorbing = {name for name, e in algorithms().items() if e.imitates and _absorbs(name)}
-    assert absorbing == {"value-dice", "demo-dice", "lobs-dice", "smodice"}
+    assert absorbing == {"value-dice", "demo-dice", "lobs-dice", "smodice", "rgm"}
 
 
 def _absorbs(name):
