@@ -106,8 +106,7 @@ def test_demonstrations_beside_suboptimal_data(name, tmp_path):
     with pytest.raises(OdiceError, match=r"another configuration.*suboptimal"):
         odice.imitate(line_log(), out=run.path, **(asked | {"suboptimal": line_log(seed=2)}))
     both = odice.imitate(line_log(), out=tmp_path / "two", seeds=2, parallel="processes", **asked)
-    assert isinstance(both, list)
-    assert both[0].result["state_sha256"] == run.result["state_sha256"]
+    assert both.seeds[0].result["state_sha256"] == run.result["state_sha256"]
 
 
 @pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
