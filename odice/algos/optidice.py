@@ -16,7 +16,7 @@ is not enough.
 
 The information projection takes densities before the tanh and learns a model pi_D of the data's policy, a mixture of
 tanh-Gaussians, by maximum likelihood. Both add exp(c) E_{a ~ pi}[log pi(a|s)] (`entropy`), with c such that pi's
-entropy is H.
+entropy is H. Of a finite set of actions, pi and pi_D are softmaxes and the expectations over pi are exact sums.
 
 Where episodes terminate, a policy's discounted visitation has less mass than 1, and the multipliers' constraint
 contradicts V's: the dual has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy,
@@ -29,11 +29,13 @@ Differs from the official code (secury/optidice):
   `floor_below_one`;
 - its absorbing states never enter a batch and are masked besides, so they are left out; Adam's epsilon is 1e-8, not
   1e-7;
+- discrete actions are ours: its neural networks have none, the paper's tables have them;
 - the mean before the tanh is not clipped (there at 7.24, where tanh is 1 - 1e-6), and output biases start at 0.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -50,7 +52,7 @@ from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
 from odice.core.networks import Ensemble, Init, symmetric, value_network
 from odice.core.optim import adam, opt_init, step
-from odice.core.policies import SquashedMixture, SquashedPolicy
+from odice.core.policies import CategoricalPolicy, SquashedMixture, SquashedPolicy, draw
 from odice.core.vdice import residual
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
@@ -78,11 +80,11 @@ class OptiDICEConfig:
     entropy: bool = True
     """Hold the entropy of the policy at H."""
     target_entropy: float | None = None
-    """H; None is minus the action's dimension."""
+    """H; None is minus the action's dimension, for a finite set 0.1 log(number of actions)."""
     floor_below_one: bool = False
     """Half Pearson, projection: the official code's log w, which takes every w < 1 for 1e-10."""
     mixture: int = 5
-    """Components of the data policy pi_D (projection)."""
+    """Components of the data policy pi_D (projection, continuous actions)."""
     warmup_steps: int = 0
     """Updates before the policy starts to learn; official 500,000 of 3,000,000."""
     discount: float = 0.99
@@ -117,8 +119,8 @@ class State(NamedTuple):
     lam_v: Float[Array, ""]
     e: Critic
     lam_e: Float[Array, ""]
-    policy: SquashedPolicy
-    data_policy: SquashedMixture | None
+    policy: SquashedPolicy | CategoricalPolicy
+    data_policy: SquashedMixture | CategoricalPolicy | None
     log_entropy: Float[Array, ""]
     value_opt: optax.OptState
     e_opt: optax.OptState
@@ -160,25 +162,35 @@ def e_loss(cfg: OptiDICEConfig, e: Critic, lam_e, e_v, batch: Batch) -> Float[Ar
     return -gain(cfg, predicted, lam_e, e_v)
 
 
-def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch: Batch, weight, key):
-    """The extraction's loss with its entropy term, and the mean of log pi over the policy's own actions."""
+def projection(cfg: OptiDICEConfig, policy, state: State, batch: Batch, key) -> tuple[Array, Array]:
+    """The information projection's loss, and the mean of log pi over the policy's own actions."""
+    log_w = lambda e: log_ratio((e - state.lam_e) / cfg.alpha, cfg.divergence, floor_below_one=cfg.floor_below_one)
+    if isinstance(state.data_policy, CategoricalPolicy):
+        draws, behavior = draw(policy, key, batch.obs, 1), draw(state.data_policy, key, batch.obs, 1)
+        average = lambda x: jnp.mean(jnp.sum(draws.prob * x, axis=0))
+        ratios = jax.vmap(log_w)(state.e.every(batch.obs)[0].T)
+        return average(draws.log_prob - behavior.log_prob - ratios), average(draws.log_prob)
+    assert state.data_policy is not None
     drawn = policy.sample(key, batch.obs)
+    behavior = state.data_policy.raw_log_prob(batch.obs, drawn.raw)
+    loss = jnp.mean(drawn.raw_log_prob - behavior - log_w(state.e(batch.obs, drawn.action)[0]))
+    return loss, jnp.mean(drawn.log_prob)
+
+
+def policy_loss(cfg: OptiDICEConfig, policy, state: State, batch: Batch, weight, key):
+    """The extraction's loss with its entropy term, and the mean of log pi over the policy's own actions."""
     if cfg.extraction == "cloning":
+        draws = draw(policy, key, batch.obs, 1)
+        log_pi = jnp.mean(jnp.sum(draws.prob * draws.log_prob, axis=0))
         loss = weighted_cloning(policy, weight, batch.obs, batch.action)
     else:
-        x = (state.e(batch.obs, drawn.action)[0] - state.lam_e) / cfg.alpha
-        assert state.data_policy is not None
-        behaviour = state.data_policy.raw_log_prob(batch.obs, drawn.raw)
-        log_w = log_ratio(x, cfg.divergence, floor_below_one=cfg.floor_below_one)
-        loss = jnp.mean(drawn.raw_log_prob - behaviour - log_w)
-    log_pi = jnp.mean(drawn.log_prob)
+        loss, log_pi = projection(cfg, policy, state, batch, key)
     return (loss + jnp.exp(state.log_entropy) * log_pi if cfg.entropy else loss), log_pi
 
 
 @register(
     "optidice",
     OptiDICEConfig,
-    discrete=False,
     value=lambda state: state.value,
     when_diverged=("raise", "alpha"),
     health=WEIGHTS,
@@ -186,7 +198,8 @@ def policy_loss(cfg: OptiDICEConfig, policy: SquashedPolicy, state: State, batch
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
     optimizers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
-    entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
+    usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
+    entropy = usual if cfg.target_entropy is None else cfg.target_entropy
 
     def init(key) -> State:
         key_value, key_e, key_policy, key_data = jax.random.split(key, 4)
@@ -194,9 +207,11 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, **small)
         e = Critic(key_e, spec, cfg.critic_hidden, heads=1, **small)
         head = {"init": cfg.init, "last": symmetric(1e-3)}
-        policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, **head)
+        policy = (CategoricalPolicy if spec.discrete else SquashedPolicy)(key_policy, spec, cfg.policy_hidden, **head)
         data_policy = None
-        if cfg.extraction == "projection":
+        if cfg.extraction == "projection" and spec.discrete:
+            data_policy = CategoricalPolicy(key_data, spec, cfg.policy_hidden, **head)
+        elif cfg.extraction == "projection":
             data_policy = SquashedMixture(key_data, spec, cfg.policy_hidden, components=cfg.mixture, init=cfg.init)
         lam_v, lam_e, log_entropy = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
         return State(

@@ -1,5 +1,7 @@
 """OptiDICE against numpy: the dual, the e-network, the multipliers, both extractions, initial states."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from odice.algos import make
 from odice.algos.optidice import OptiDICEConfig, e_loss, gain, policy_loss, ratio, value_loss
 from odice.core.extraction import log_ratio
 from odice.errors import OdiceError
-from odice.types import Spec
+from odice.types import Batch, Spec
 from tests.algos.support import (
     SPEC,
     adam,
@@ -25,6 +27,7 @@ from tests.algos.support import (
     warm,
     zero,
 )
+from tests.oracles.tabular import random_mdp, sample_log, solve_dual
 
 GAMMA, LR, ALPHA, PENALTY = 0.9, 0.02, 0.7, 0.4
 LINEAR = {"value_hidden": (), "critic_hidden": (), "policy_hidden": (), "discount": GAMMA, "alpha": ALPHA, "mixture": 2}
@@ -270,6 +273,42 @@ def test_bad_settings_are_refused(settings, message):
         OptiDICEConfig(**settings)
 
 
-def test_discrete_actions_are_refused():
-    with pytest.raises(OdiceError, match="needs continuous actions"):
-        make("optidice", Spec(3, 4, discrete=True))
+@functools.cache
+def tabular_world():
+    """A deterministic MDP without an end, a log of it, and the exact answer for the log's own visitation."""
+    rng = np.random.default_rng(4)
+    mdp = random_mdp(rng, 5, 3, terminals=0, branching=1, discount=0.8)._replace(initial=np.full(5, 0.2))
+    log = sample_log(mdp, rng.dirichlet(np.ones(3), size=5), rng, 500)
+    data = np.zeros((5, 3))
+    np.add.at(data, (log.state, log.action), log.share)
+    batch = Batch(
+        obs=jnp.eye(5)[log.state],
+        action=jnp.asarray(log.action),
+        reward=jnp.asarray(mdp.reward[log.state, log.action], jnp.float32),
+        next_obs=jnp.eye(5)[log.next_state],
+        terminated=jnp.zeros(500, bool),
+        initial_obs=jnp.eye(5)[np.arange(500) % 5],
+    )
+    return batch, data, solve_dual(mdp, data, alpha=0.7, divergence="soft-chi2")
+
+
+@pytest.mark.parametrize("extraction", ["cloning", "projection"])
+def test_with_choices_it_is_the_exact_answer(extraction):
+    """Tables in the place of networks, the whole log as one batch: values, ratios and the policy of strong duality."""
+    batch, data, exact = tabular_world()
+    tables = {"value_hidden": (), "critic_hidden": (), "policy_hidden": (), "discount": 0.8, "alpha": 0.7}
+    rates = {"value_lr": 0.01, "critic_lr": 0.02, "policy_lr": 0.02, "e_loss": "mse", "entropy": False}
+    algo = make("optidice", Spec(5, 3, discrete=True), extraction=extraction, normalize=False, **tables, **rates)
+    update = lambda _, state: algo.update(state, batch, jax.random.key(0))[0]
+    state = jax.jit(lambda state: jax.lax.fori_loop(0, 6000, update, state))(algo.init(jax.random.key(0)))
+    np.testing.assert_allclose(state.value(jnp.eye(5))[0], exact.value, atol=2e-3)
+    ratio = weight("soft-chi2", np.asarray(state.e.every(jnp.eye(5))[0], np.float64) / 0.7)
+    np.testing.assert_allclose((ratio * data)[data > 0], exact.visitation[data > 0], atol=2e-3)
+    policy = np.asarray(jax.nn.softmax(state.policy.logits(jnp.eye(5)), axis=-1))
+    np.testing.assert_allclose(policy, exact.policy, atol=0.02)
+
+
+@pytest.mark.slow
+def test_of_five_choices_it_finds_the_right_one():
+    action, _ = learn("optidice", steps=2400, discrete=True, normalize=False, **(SMALL | {"target_entropy": None}))
+    assert action == 3
