@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
+    "reproduce": "the paper's tables and figures, on D4RL's files or on the local suite",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
     "theory": "check the paper's four theorems numerically",
 }

@@ -41,10 +41,12 @@ SUFFIX = "-local"
 """In the name of every file: a result on such a log says so wherever it stands."""
 FOLDER = Path("runs", "suite")
 FACTS_BYTES = 1 << 20
-BUDGET = 200_000
-"""Steps of a learner's training."""
-TRAINING = Training(sac=SACConfig(batch_size=128), checkpoint_every=10_000)
-"""SAC with half the usual batch: nearly all of a training's time goes into updates, and this halves it."""
+BUDGET, GAIT_BUDGET = 200_000, 400_000
+"""Steps of a learner's training, and of the ant's that learns to run."""
+TRAINING = Training(
+    sac=SACConfig(batch_size=128, critic_hidden=(128, 128), policy_hidden=(128, 128)), checkpoint_every=10_000
+)
+"""SAC with half the usual batch and width: nearly all of a training's time goes into updates, and this is a sixth."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Walk:
 
     env: str
     steps: int
-    budget: int = BUDGET
+    budget: int = GAIT_BUDGET
     training: Training = field(default_factory=lambda: TRAINING)
 
     def make(self, place: Place) -> Dataset:
