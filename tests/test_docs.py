@@ -42,7 +42,7 @@ def flags(*command: str) -> set[str]:
 def test_commands_have_the_flags_they_are_shown_with(name):
     for words in commands(name):
         asked = {word.split("=")[0] for word in words if word.startswith("--")}
-        command = words[:2] if words[0] == "data" else words[:1]
+        command = words[:2] if words[0] in ("data", "suite") else words[:1]
         if "--algo" in words and not words[words.index("--algo") + 1].startswith(("$", "...", "NAME")):
             command = [*command, "--algo", words[words.index("--algo") + 1]]
         if asked:

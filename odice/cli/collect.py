@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
 from odice.collection.behavior import Training
+from odice.collection.outside import outside_policy
 from odice.collection.recipes import BUDGET, collect
 from odice.errors import OdiceError
 
@@ -61,31 +59,10 @@ class Collect:
         options = {
             name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behavior", "noise", "quiet")
         }
-        policy = _callable(self.policy, self.allow_import) if self.policy and _is_import(self.policy) else self.policy
+        policy = None if self.policy is None else outside_policy(self.policy, self.allow_import)
         dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)
         place = dataset.save(str(self.out), self.to)
         for line in dataset.meta.history:
             print(f"  {line}")
         print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
         return 0
-
-
-def _is_import(policy: str) -> bool:
-    return ":" in policy and not Path(policy).exists()
-
-
-def _callable(name: str, allowed: bool) -> Callable[..., Any]:
-    """The function of `module:function`; importing runs the module's code, so a person has to say so."""
-    if not allowed:
-        raise OdiceError(f"--policy {name} would import a Python module; if you trust it, add --allow-import.")
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, "")  # a script of odice does not look in the working directory, where such modules are
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever importing somebody's module can raise
-        raise OdiceError(f"--policy {name} cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove("")
-    if not callable(found):
-        raise OdiceError(f"--policy {name} is a {type(found).__name__}, not a function of a batch of observations.")
-    return found

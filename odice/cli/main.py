@@ -12,6 +12,7 @@ COMMANDS = {
     "data": "look a data set over and say what is wrong with it; convert it; collect one",
     "train": "learn a policy from a data set, or continue a run that was interrupted",
     "sweep": "train every combination of data sets, algorithms, settings and seeds, each exactly once",
+    "suite": "make the local suite: named logs of robots, mazes and choices, without a download",
     "imitate": "learn a policy from demonstrations, without rewards",
     "evaluate": "what a policy earns: in its environment, or estimated from a log alone (--data)",
     "select": "rank policies by what a log says about them, without a simulator",
@@ -19,6 +20,7 @@ COMMANDS = {
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
+    "reproduce": "the paper's tables and figures, on D4RL's files or on the local suite",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
     "theory": "check the paper's four theorems numerically",
 }

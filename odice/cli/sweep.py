@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import tyro
 
-from odice.errors import Diverged, OdiceError
-from odice.machine import cores
+from odice.errors import OdiceError
 
 ABOUT = (
     "Train every combination of data, algorithm, settings and seed, one process per core. "
@@ -97,21 +96,11 @@ def _value(text: str) -> Any:
 
 def main(argv: list[str]) -> int:
     flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
-    from odice.run.directory import RunDirectory
-    from odice.run.matrix import Driver, make_cells, record
-    from odice.run.matrix_board import Board, summary
+    from odice.run.matrix import make_cells
+    from odice.run.matrix_board import check_outcomes, run_matrix, summary
 
     cells = make_cells(flags.out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
-    with RunDirectory(flags.out) as folder, Board(flags.quiet) as board:
-        if said := record(folder, cells):
-            board.note(said)
-        outcomes = Driver(cells, min(flags.workers or cores(), len(cells)), flags.retries, board).run()
+    outcomes = run_matrix(flags.out, cells, flags.workers, flags.retries, flags.quiet)
     print(summary(cells), flush=True)
-    bad = {name: outcome for name, outcome in outcomes.items() if outcome.ending != "finished"}
-    if bad:
-        kind = Diverged if {outcome.ending for outcome in bad.values()} == {"diverged"} else OdiceError
-        told = ", ".join(
-            f"{name} {outcome.ending} (see {flags.out}/{name}.log)" for name, outcome in list(bad.items())[:6]
-        )
-        raise kind(f"{len(bad)} of {len(cells)} cells did not finish: {told}{' ...' if len(bad) > 6 else ''}.")
+    check_outcomes(flags.out, outcomes)
     return 0

@@ -7,6 +7,7 @@
 | `antmaze-umaze-v2`,                | with the extra `mazes`: a fixed start and goal cell, and success ends the     |
 | `AntMaze_UMaze-v5` ...             | episode                                                                       |
 | `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps            |
+| `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward             |
 | `odice/AntRun-v0`                  | Ant-v5 without contact forces: where a gait for the ant's mazes is trained    |
 
 `resolve` only looks names up; `make` builds.
@@ -90,7 +91,7 @@ def make(
     """
     import gymnasium
 
-    from odice.envs import mazes, small
+    from odice.envs import hospital, mazes, small
 
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
@@ -103,8 +104,8 @@ def make(
         _quiet_mujoco()
         if task.maze is not None:
             return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
-        small.register()
-        mazes.register()
+        for each in (small, mazes, hospital):
+            each.register()
         if not allow_import:
             _check_origin(task.env_id)
         drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one

@@ -93,6 +93,12 @@ def page(title: str, body: Iterable[str], *, lead: str = "", foot: str = "", sty
     )
 
 
+def picture(png: bytes, words: str) -> str:
+    """A PNG inside the page; `words` are for those who do not see it."""
+    data = base64.b64encode(png).decode()
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{text(words)}" style="width:100%"></figure>'
+
+
 def section(title: str, *content: str) -> str:
     return f"<section><h2>{text(title)}</h2>{''.join(content)}</section>"
 

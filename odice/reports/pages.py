@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from odice.reports import charts, html
 from odice.reports.charts import Series, line_chart
@@ -44,8 +44,10 @@ for (const head of document.querySelectorAll('th')) head.querySelector('button')
 """
 
 
-def run_page(found: Comparison) -> str:
-    """Everything a comparison knows, self-contained."""
+def run_page(
+    found: Comparison, title: str = "Report on runs", words: str = "", first: Sequence[Table] = (), pictures: str = ""
+) -> str:
+    """Everything a comparison knows, self-contained; `first` are tables and `pictures` elements above the rest."""
     runs = [run for group in found.groups for run in group.runs]
     done = sum(run.finished for run in runs)
     state = f"all {done} finished" if done == len(runs) else f"{done} of {len(runs)} runs finished"
@@ -53,8 +55,10 @@ def run_page(found: Comparison) -> str:
         f"{len(found.methods)} method{'s' * (len(found.methods) != 1)} on {len(found.data)} "
         f"data set{'s' * (len(found.data) != 1)}, {len(runs)} run{'s' * (len(runs) != 1)}: {state}."
     )
+    above = [*map(_section, first), *([html.section("Figure", pictures)] if pictures else [])]
+    lead = f"{words} {lead}" if words else lead
     return html.page(
-        "Report on runs", _body(found), lead=lead, style=charts.STYLE + STYLE, script=charts.SCRIPT + SCRIPT
+        title, [*above, *_body(found)], lead=lead, style=charts.STYLE + STYLE, script=charts.SCRIPT + SCRIPT
     )
 
 

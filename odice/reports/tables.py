@@ -62,7 +62,7 @@ def results(found: Comparison) -> Table:
             [
                 Cell(group.data),
                 Cell(group.method),
-                _spread(group, wins),
+                spread(group, wins),
                 *([Cell(group.unit)] if unit == "mean" else []),
                 Cell(_ends(mean, group.scored), mean.low if mean and mean.known else None),
                 _seeds(group),
@@ -84,7 +84,7 @@ def overview(found: Comparison) -> Table | None:
         best = max((g.interval.value for g in groups.values() if g.interval), default=None)
         unit = "" if next(iter(groups.values())).scored else " (return)"
         cells = [
-            _spread(groups[method], best is not None and _value(groups[method]) == best)
+            spread(groups[method], best is not None and _value(groups[method]) == best)
             if method in groups
             else Cell("–")
             for method in found.methods
@@ -203,7 +203,7 @@ def _value(group: Group) -> float | None:
     return group.interval.value if group.interval else None
 
 
-def _spread(group: Group, best: bool) -> Cell:
+def spread(group: Group, best: bool) -> Cell:
     if group.interval is None:
         return Cell("unfinished" if len(group.finished) < len(group.runs) else "not evaluated")
     mean = group.interval.value
@@ -256,12 +256,12 @@ def for_terminal(table: Table) -> RichTable:
 
 
 def markdown(found: Comparison) -> str:
-    return "\n".join(_markdown(table) for table in tables(found)) + _markdown_notes(found)
+    return "\n".join(table_markdown(table) for table in tables(found)) + _markdown_notes(found)
 
 
 def latex(found: Comparison) -> str:
     r"""Tables for a document that says `\usepackage{booktabs}`."""
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(table) for table in tables(found))
+    return LATEX_HEAD + "\n".join(table_latex(table) for table in tables(found))
 
 
 def comma_separated(found: Comparison) -> str:
@@ -287,12 +287,23 @@ def comma_separated(found: Comparison) -> str:
     return out.getvalue()
 
 
+def table_csv(table: Table) -> str:
+    """The cells as they are shown, with a line of heads."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_harmless(name) for name in table.head])
+    writer.writerows(
+        [cell.text if cell.sort is not None else _harmless(cell.text) for cell in row] for row in table.rows
+    )
+    return out.getvalue()
+
+
 def _harmless(text: str) -> str:
     """A spreadsheet takes a word that begins so for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
-def _markdown(table: Table) -> str:
+def table_markdown(table: Table) -> str:
     lines = [f"## {table.title}", "", _markdown_row(table.head)]
     lines.append("|" + "".join("---|" if i < table.words else "--:|" for i in range(len(table.head))))
     marked = ([f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row] for row in table.rows)
@@ -314,6 +325,7 @@ def _plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+LATEX_HEAD = "% needs \\usepackage{booktabs}\n"
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 LATEX |= {"…": r"\dots{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
 LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -323,7 +335,7 @@ def _tex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
-def _latex(table: Table) -> str:
+def table_latex(table: Table) -> str:
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     return "\n".join(
         [

@@ -34,7 +34,7 @@ from odice.run.directory import RunDirectory, differences, read_record
 from odice.run.interrupt import PARENT, Stop
 from odice.run.options import RunOptions
 from odice.run.plan import Plan, make_plan
-from odice.run.processes import ONE_THREAD, _told
+from odice.run.processes import ONE_THREAD, worker_command
 
 PAUSE = 0.1
 """Seconds between two looks at the workers."""
@@ -349,7 +349,7 @@ def start(cell: Cell, core: int) -> Attempt:
     first_step = step(cell)
     with open(cell.log, "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "odice.run.processes", json.dumps(_told(cell.plan, sources))],
+            [sys.executable, *worker_command(cell.plan, sources)],
             env={**os.environ, **ONE_THREAD, PARENT: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=log,

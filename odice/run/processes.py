@@ -14,14 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from odice.algos.validation import settings_dict
 from odice.errors import Diverged, Interrupted, OdiceError, exit_code
-from odice.machine import cores
+from odice.machine import cores, pin
 from odice.run.interrupt import PARENT, Stop
 from odice.run.plan import Plan
 
@@ -35,63 +35,83 @@ ONE_THREAD = {
 
 def train_processes(plans: list[Plan]) -> None:
     """Train every plan, as many at a time as there are cores; failures are raised when all have ended."""
-    workers: dict[int, subprocess.Popen[str]] = {}
-    relays: dict[int, threading.Thread] = {}
-    waiting, codes = list(plans), {}
     options = plans[0].options
-    with Stop() as stop, _on_disk(options.data) as data, _on_disk(options.suboptimal) as suboptimal:
+    threads = {} if len(plans) == 1 else ONE_THREAD
+    with _on_disk(options.data) as data, _on_disk(options.suboptimal) as suboptimal:
         sources = {"data": data, "suboptimal": suboptimal}
-        while waiting or workers:
-            if stop.asked:
-                _stop(workers, stop.signal)
-                folder = Path(plans[0].options.out or "").parent
-                raise Interrupted(
-                    f"stopped; the checkpoints are in {folder}. Run the same command again to continue.", stop.signal
-                )
-            while waiting and len(workers) < cores():
-                plan = waiting.pop(0)
-                workers[plan.options.seed], relays[plan.options.seed] = _start(plan, sources, alone=len(plans) == 1)
-            for seed in [seed for seed, worker in workers.items() if worker.poll() is not None]:
-                codes[seed] = workers.pop(seed).returncode
-                relays.pop(seed).join(5.0)  # its last words come before ours
-            time.sleep(0.1)
-    if failed := {seed: code for seed, code in sorted(codes.items()) if code}:
+        commands = {f"seed-{plan.options.seed}": worker_command(plan, sources) for plan in plans}
+        where = f"the checkpoints are in {Path(options.out or '').parent}"
+        codes = run_workers(commands, cores(), threads, where)
+    if failed := {name: code for name, code in codes.items() if code}:
         kind = Diverged if set(failed.values()) == {Diverged.exit_code} else OdiceError
-        told = ", ".join(f"seed {seed} (exit code {code})" for seed, code in failed.items())
+        told = ", ".join(f"{name.replace('-', ' ')} (exit code {code})" for name, code in failed.items())
         raise kind(f"{len(failed)} of {len(plans)} seeds failed: {told}; their messages are above.")
 
 
-def _stop(workers: dict[int, subprocess.Popen[str]], number: int) -> None:
-    for worker in workers.values():
+def run_workers(
+    commands: Mapping[str, list[str]],
+    at_a_time: int,
+    threads: Mapping[str, str] = ONE_THREAD,
+    where: str = "",
+    *,
+    pinned: bool = False,
+) -> dict[str, int]:
+    """Run Python with these arguments, so many at a time; gives the exit codes, by the commands' names.
+
+    What a worker says is printed behind its name. A signal is passed on: workers save first, then this raises. A worker
+    that is pinned has a core of its own, on which arithmetic does not depend on how many cores there are.
+    """
+    workers: dict[str, tuple[int, subprocess.Popen[str], threading.Thread]] = {}
+    waiting, codes = list(commands), dict.fromkeys(commands, 0)
+    with Stop() as stop:
+        while waiting or workers:
+            if stop.asked:
+                _stop([worker for _, worker, _ in workers.values()], stop.signal)
+                raise Interrupted(f"stopped; {where}. Run the same command again to continue.", stop.signal)
+            taken = {core for core, _, _ in workers.values()}
+            for core in sorted(set(range(at_a_time)) - taken)[: len(waiting)]:
+                name = waiting.pop(0)
+                workers[name] = (core, *_start(name, commands[name], threads))
+                if pinned:
+                    pin(workers[name][1].pid, core)
+            for name in [name for name, (_, worker, _) in workers.items() if worker.poll() is not None]:
+                _, worker, relay = workers.pop(name)
+                codes[name] = worker.returncode
+                relay.join(5.0)  # its last words come before ours
+            time.sleep(0.1)
+    return codes
+
+
+def _stop(workers: list[subprocess.Popen[str]], number: int) -> None:
+    for worker in workers:
         worker.send_signal(number)
-    for worker in workers.values():
+    for worker in workers:
         worker.wait()
 
 
-def _told(plan: Plan, sources: dict[str, str | None]) -> dict[str, Any]:
-    """All that a worker must know."""
+def worker_command(plan: Plan, sources: dict[str, str | None]) -> list[str]:
+    """The arguments of a Python that trains this plan: all that a worker must know."""
     own = [item.name for item in dataclasses.fields(plan.options) if item.name not in (*sources, "config")]
-    return {
+    told = {
         "data": sources["data"],
         "options": {name: getattr(plan.options, name) for name in own} | {"suboptimal": sources["suboptimal"]},
         "settings": settings_dict(plan.settings),
         "typed_env": plan.typed_env,
     }
+    return ["-m", "odice.run.processes", json.dumps(told)]
 
 
-def _start(
-    plan: Plan, sources: dict[str, str | None], *, alone: bool
-) -> tuple[subprocess.Popen[str], threading.Thread]:
+def _start(name: str, command: list[str], threads: Mapping[str, str]) -> tuple[subprocess.Popen[str], threading.Thread]:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "odice.run.processes", json.dumps(_told(plan, sources))],
-        env={**os.environ, **({} if alone else ONE_THREAD), PARENT: str(os.getpid())},
+        [sys.executable, *command],
+        env={**os.environ, **threads, PARENT: str(os.getpid())},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,  # a terminal's Ctrl-C reaches it once, through us
     )
     assert worker.stdout is not None
-    relay = threading.Thread(target=_relay, args=(worker.stdout, f"seed-{plan.options.seed}  "), daemon=True)
+    relay = threading.Thread(target=_relay, args=(worker.stdout, f"{name}  "), daemon=True)
     relay.start()
     return worker, relay
 
@@ -117,7 +137,7 @@ def _on_disk(data: Any) -> Iterator[str | None]:
 
 
 def worker_plan(told: dict[str, Any]) -> Plan:
-    """The plan that `_start` described; an environment that a file named is still one that a file named."""
+    """The plan that `worker_command` described; an environment that a file named is still one that a file named."""
     from odice.run.plan import make_plan
 
     plan = make_plan(told["data"], **told["options"], **told["settings"])

@@ -1,7 +1,6 @@
 """Evaluations in a process of their own: the same numbers, and an environment that hangs costs an evaluation, not the
 run."""
 
-import json
 import os
 import signal
 import subprocess
@@ -164,12 +163,11 @@ def test_nohup_has_the_last_word():
 def test_what_a_worker_fails_with_is_one_sentence(tmp_path):
     """A seed's process used to end with a traceback, or with the run itself as its exit code."""
     from odice.run.plan import make_plan
-    from odice.run.processes import _told
+    from odice.run.processes import worker_command
 
     def worker(**options):
         plan = make_plan(str(tmp_path / "log.npz"), **SMALL, allow=("all",), quiet=True, env="none", **options)
-        told = json.dumps(_told(plan, {"data": plan.options.data, "suboptimal": None}))
-        command = [sys.executable, "-m", "odice.run.processes", told]
+        command = [sys.executable, *worker_command(plan, {"data": plan.options.data, "suboptimal": None})]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     done = worker(out=str(tmp_path / "a"), steps=2)

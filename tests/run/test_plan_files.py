@@ -10,7 +10,7 @@ from odice.cli.main import main
 from odice.cli.train import plan_of
 from odice.errors import OdiceError
 from odice.run.plan import make_plan, read_config
-from odice.run.processes import _told, worker_plan
+from odice.run.processes import worker_command, worker_plan
 from odice.run.train import one_seed
 from tests.run.line import line_log
 
@@ -59,8 +59,8 @@ def test_who_named_the_environment_survives_the_way_to_a_worker(tmp_path):
     ):
         plan = plan_of(["--data", "x.npz", "--config", config(tmp_path, **values), *arguments])
         assert plan.typed_env is typed
-        told = json.loads(json.dumps(_told(one_seed(plan, 3), {"data": "x.npz", "suboptimal": None})))
-        found = worker_plan(told)
+        command = worker_command(one_seed(plan, 3), {"data": "x.npz", "suboptimal": None})
+        found = worker_plan(json.loads(command[-1]))
         assert found.typed_env is typed
         assert found.options.env == plan.options.env
         assert found.options.seed == 3

@@ -1,0 +1,227 @@
+"""`odice reproduce`: the paper's tables and figures by one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    from odice.reports.compare import Comparison
+    from odice.reports.tables import Table
+    from odice.run.matrix import Cell
+    from odice.studies.reproduce import Source
+
+ABOUT = (
+    "Train what a table or figure of the paper needs, and write it. Run the same command again to continue: what is "
+    "finished is not done twice."
+)
+NOT_D4RL = "Local suite: these logs were made here and are not D4RL's; no published number belongs to them."
+
+
+@dataclass(frozen=True)
+class ReproduceFlags:
+    """Which table or figure, on which data."""
+
+    study: Annotated[
+        tyro.conf.Positional[Literal["table1", "table2", "figure2", "figure3", "curves", "sensitivity"]],
+        tyro.conf.arg(metavar="WHAT"),
+    ]
+    """table1 (D4RL), table2 (imitation), figure2 (the toy world), figure3 (worst episode, feature product), curves, or
+    sensitivity (lambda and eta)."""
+    data_dir: Path | None = None
+    """Folder with D4RL's files; else the variable ODICE_DATA."""
+    suite: Literal["local"] | None = None
+    """Use the local suite (`odice suite make`) instead of D4RL's files."""
+    suite_dir: Path = Path("runs", "suite")
+    """The folder of the local suite."""
+    logs: tuple[str, ...] = ()
+    """Only these data sets."""
+    algos: tuple[str, ...] = ()
+    """Only these algorithms, or others."""
+    preset: Literal["paper", "reference", "corl", "own"] = "paper"
+    """Published settings; an algorithm without them gets the next that has some. `own` are odice's defaults."""
+    steps: int | None = None
+    """Updates of every run; by default as many as published, and 100,000 on the local suite."""
+    seeds: int | None = None
+    """Seeds; by default the paper's five, and three on the local suite."""
+    eval_every: int | None = None
+    """Updates between two evaluations; by default as published, at most a twentieth of a shorter run."""
+    eval_episodes: int | None = None
+    """Episodes per evaluation; by default as published, on the local suite 10, in its mazes 20."""
+    set: tuple[str, ...] = ()
+    """NAME=VALUE: a setting or option for all runs; NAME=VALUE,VALUE...: a run for each."""
+    out: Path | None = None
+    """Folder for runs, tables and figures (default: runs/reproduce/d4rl or runs/reproduce/local)."""
+    workers: int | None = None
+    """Runs at a time; by default as many as there are cores."""
+    retries: int = 1
+    """How often a failed run is tried again; one that diverged is not."""
+    report_only: bool = False
+    """Train nothing: write what the finished runs give."""
+    quiet: bool = False
+    """Print nothing but the tables, warnings and errors."""
+
+
+def main(argv: list[str]) -> int:
+    flags = tyro.cli(
+        ReproduceFlags, prog="odice reproduce", description=ABOUT, args=argv, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+    out = flags.out or Path("runs", "reproduce", flags.suite or "d4rl")
+    return _toy(flags, out) if flags.study == "figure2" else _study(flags, out)
+
+
+def _toy(flags: ReproduceFlags, out: Path) -> int:
+    """Figure 2 is the toy world."""
+    from odice.cli import toy
+
+    chosen = {"--steps": flags.steps, "--seeds": flags.seeds}
+    given = [word for name, value in chosen.items() if value is not None for word in (name, str(value))]
+    return toy.main(["--out", str(out / "figure2"), *given])
+
+
+def _study(flags: ReproduceFlags, out: Path) -> int:
+    from odice.run.matrix_board import check_outcomes, run_matrix
+
+    sources, missing = _sources(flags)
+    for sentence in missing:
+        print(f"missing: {sentence}", flush=True)
+    if not sources:
+        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them.")
+    cells = _cells(flags, sources, out)
+    outcomes = {} if flags.report_only else run_matrix(out / "runs", cells, flags.workers, flags.retries, flags.quiet)
+    _report(flags, cells, missing, out)
+    check_outcomes(out / "runs", outcomes)
+    return 0
+
+
+def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
+    import os
+
+    from odice.studies.reproduce import STUDIES, d4rl_sources, local_sources
+
+    study = STUDIES[flags.study]
+    if flags.suite is None:
+        return d4rl_sources(study, flags.logs, flags.data_dir or os.environ.get("ODICE_DATA"))
+    if study.imitation:
+        raise OdiceError(f"{flags.study} needs an expert's trajectories, which the local suite does not have.")
+    return local_sources(flags.logs, flags.suite_dir)
+
+
+def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> list[Cell]:
+    from odice.cli.sweep import axes
+    from odice.studies.reproduce import STUDIES, Asked, study_cells
+
+    given = axes(flags.set)
+    asked = Asked(
+        flags.preset,
+        flags.steps,
+        flags.seeds,
+        flags.eval_every,
+        flags.eval_episodes,
+        {name: values for name, values in given.items() if len(values) > 1},
+        {name: values[0] for name, values in given.items() if len(values) == 1},
+    )
+    cells, notes = study_cells(STUDIES[flags.study], sources, flags.algos, asked, out / "runs")
+    for note in notes:
+        print(f"left out: {note}", flush=True)
+    return sorted(cells, key=lambda cell: cell.plan.options.seed)  # one seed of everything first
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: Path) -> None:
+    from dataclasses import replace
+
+    from odice.reports import html, reproduction
+    from odice.reports.pages import run_page
+
+    places = [reproduction.Place(*cell.group.split("/"), path=cell.path) for cell in _in_order(cells)]
+    found = reproduction.gather(places)
+    if not found.groups:
+        raise OdiceError(f"No run of {flags.study} has begun in {out / 'runs'}; leave --report-only out.")
+    notes = tuple(f"missing: {sentence}" for sentence in missing)
+    found = replace(found, notes=notes)
+    about = _about(flags, cells)
+    tables = _tables(flags.study, found, about)
+    _show(tables)
+    files = _texts(tables, found, out / flags.study)
+    files += [out / f"{flags.study}.html"]
+    figures = _figures(flags.study, found, about, out)
+    pictures = "".join(html.picture(path.read_bytes(), about) for path in figures if path.suffix == ".png")
+    html.write(files[-1], run_page(found, f"{flags.study} of the O-DICE paper", about, tables, pictures))
+    for path in [*files, *figures]:
+        print(f"{path}: written")
+
+
+def _in_order(cells: list[Cell]) -> list[Cell]:
+    """As the tables have them, not as they run."""
+    data = list(dict.fromkeys(cell.name.split("/")[0] for cell in cells))
+    return sorted(cells, key=lambda cell: data.index(cell.name.split("/")[0]))
+
+
+def _about(flags: ReproduceFlags, cells: list[Cell]) -> str:
+    steps = sorted({cell.steps for cell in cells})
+    updates = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    seeds = len({cell.plan.options.seed for cell in cells})
+    where = NOT_D4RL if flags.suite else "D4RL's data, evaluated in Gymnasium's robots of today, not in mujoco-py's."
+    settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
+    more = f", {' '.join(flags.set)}" if flags.set else ""
+    return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}."
+
+
+def _tables(study: str, found: Comparison, about: str) -> list[Table]:
+    from odice.reports import reproduction
+
+    if study == "figure3":
+        return [reproduction.robustness_table(found, about), reproduction.score_table(found, "Scores", about)]
+    if study == "sensitivity":
+        return [reproduction.sensitivity_table(found, about)]
+    titles = {"table1": "Table 1", "table2": "Table 2: imitation of one trajectory", "curves": "Scores"}
+    return [reproduction.score_table(found, titles[study], about)]
+
+
+def _figures(study: str, found: Comparison, about: str, out: Path) -> list[Path]:
+    from odice.reports import reproduction
+    from odice.reports.curves import comparison_figure
+    from odice.reports.figures import save
+
+    if not any(run.evaluations for group in found.groups for run in group.runs):
+        return []
+    title = about.split(". ")[0] + "."
+    makers: dict[str, Any] = {
+        "figure3": lambda: reproduction.figure3(found, title),
+        "sensitivity": lambda: reproduction.sensitivity_figure(found, title),
+    }
+    made = makers.get(study, lambda: comparison_figure(found))()
+    return [save(made, out / f"{study}{suffix}") for suffix in (".png", ".pdf")]
+
+
+def _texts(tables: list[Table], found: Comparison, stem: Path) -> list[Path]:
+    from odice.reports import html
+    from odice.reports import tables as writers
+
+    texts = {
+        ".md": "\n".join(map(writers.table_markdown, tables)),
+        ".tex": writers.LATEX_HEAD + "\n".join(map(writers.table_latex, tables)),
+        ".csv": writers.table_csv(tables[0]),
+        "-runs.csv": writers.comma_separated(found),
+    }
+    return [html.write(stem.with_name(f"{stem.name}{suffix}"), text) for suffix, text in texts.items()]
+
+
+def _show(tables: list[Table]) -> None:
+    from rich.console import Console
+
+    from odice.reports.tables import for_terminal
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width; the tables have one
+    for table in tables:
+        console.print(for_terminal(table))

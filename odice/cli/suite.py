@@ -1,0 +1,88 @@
+"""`odice suite`: make the local suite, or say what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Make:
+    """Make logs of the suite, all that are missing by default. Run it again to continue."""
+
+    names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG...")] = ()
+    """Which logs (`odice suite list` names them)."""
+    out: Path = Path("runs", "suite")
+    """The folder of the suite."""
+    policy: str | None = None
+    """The ant's gait, if it shall not be trained: a run or policy folder, or `module:function` with --allow-import."""
+    allow_import: bool = False
+    """Let --policy module:function import that Python module."""
+    workers: int | None = None
+    """Learners at a time; by default as many as there are cores."""
+    quiet: bool = False
+    """Print nothing but the logs, warnings and errors."""
+
+    def run(self) -> int:
+        from odice.collection.suite import Place, make_suite
+
+        place = Place(self.out, self.policy, self.allow_import, self.quiet)
+        made = make_suite(self.names, place, self.workers)
+        print(f"{len(made)} logs made in {self.out}" if made else f"{self.out} has them all already")
+        return 0
+
+
+@dataclass(frozen=True)
+class List:
+    """Show the logs of the suite: what each is, what it costs, and what is there."""
+
+    out: Path = Path("runs", "suite")
+    """The folder of the suite."""
+
+    def run(self) -> int:
+        from rich.console import Console
+        from rich.table import Table
+
+        from odice.collection.suite import SUITE, Place
+
+        place = Place(self.out)
+        table = Table(title=f"The local suite in {self.out}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for head in ("log", "core minutes", "what it is, and what is in the folder"):
+            table.add_column(head, justify="right" if head.startswith("core") else "left")
+        for name, log in SUITE.items():
+            cost = f"{log.minutes:g}" if log.minutes >= 1 else "< 1"
+            table.add_row(name, cost, f"{log.about}\n[dim]{there(place.facts(name))}[/dim]")
+        console = Console()
+        if not console.is_terminal:
+            console.width = 140  # a file or a pipe has no width; the table has one
+        console.print(table)
+        console.print(
+            "None of it is D4RL's data: files end in -local, and scores are not comparable with published ones."
+        )
+        return 0
+
+
+def there(facts: dict[str, Any] | None) -> str:
+    """A made log in a line."""
+    if facts is None:
+        return "not made yet"
+    returns = facts["returns"]
+    return (
+        f"{facts['steps']:,} steps, {facts['episodes']:,} episodes, return {returns['mean']:.4g} "
+        f"(best {returns['best']:.4g}), {facts['bytes'] / 1e6:.1f} MB, SHA-256 {facts['sha256'][:12]}"
+    )
+
+
+def main(argv: list[str]) -> int:
+    commands: dict[str, Any] = {"make": Make, "list": List}
+    chosen = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="odice suite",
+        description="Named logs that anybody can make, without a download.",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return chosen.run()

@@ -1,0 +1,77 @@
+"""Logs with discrete actions: a hospital whose physicians are half right, and ten habits of balancing a pole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from odice import __version__
+from odice.data.build import from_episodes
+from odice.data.dataset import Dataset, Episode, Meta
+from odice.envs.hospital import HOSPITAL, TREATMENTS, greedy_treatment
+from odice.envs.make import make
+from odice.run.provenance import versions
+
+Choose = Callable[[np.ndarray, np.random.Generator, int], int]
+"""From an observation, a generator and the episode's number to an action."""
+
+AT_RANDOM = 0.55
+"""Share of the treatments that the physicians choose at random."""
+CARTPOLE = "CartPole-v1"
+CONTROLLER = np.array([0.1, 0.3, 1.0, 0.5])
+HABITS = (0.8, 0.75, 0.45, 0.4, 0.35, 0.3, 0.4, 0.45, 0.3, 0.35)
+"""How often each of ten people pushes to the side that a fair controller would: two of them more often than not."""
+
+
+def hospital_log(episodes: int, seed: int = 0) -> Dataset:
+    """Stays in `odice/Hospital-v0`: a random treatment or the one that looks best for the next hour."""
+
+    def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
+        return int(rng.integers(TREATMENTS)) if rng.uniform() < AT_RANDOM else greedy_treatment(obs)
+
+    return _collect(HOSPITAL, choose, episodes, seed, f"{AT_RANDOM:.0%} of the treatments at random, the others greedy")
+
+
+def cartpole_log(episodes: int, seed: int = 0) -> Dataset:
+    """CartPole as ten people balance it in turn; eight of them push to the wrong side more often than to the right."""
+
+    def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
+        fair = int(CONTROLLER @ obs > 0)
+        return fair if rng.uniform() < HABITS[episode % len(HABITS)] else 1 - fair
+
+    return _collect(CARTPOLE, choose, episodes, seed, f"ten habits in turn, right with the shares {HABITS}")
+
+
+def _collect(env_id: str, choose: Choose, episodes: int, seed: int, behavior: str) -> Dataset:
+    env, rng = make(env_id), np.random.default_rng(seed)
+    found = [_episode(env, choose, rng, number, seed * 100_000 + number) for number in range(episodes)]
+    env.close()
+    dataset = from_episodes(found, discrete=True)
+    returns = dataset.returns
+    history = (
+        f"collected in {env_id}, {episodes} episodes, seed {seed}: {behavior}",
+        f"returns: mean {returns.mean():.3f}, least {returns.min():g}, best {returns.max():g}",
+        "; ".join(f"{package} {number}" for package, number in {"odice": __version__, **versions()}.items()),
+    )
+    n_actions = int(env.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+    return replace(dataset, meta=Meta(f"choices in {env_id}", env_id=env_id, n_actions=n_actions, history=history))
+
+
+def _episode(env, choose: Choose, rng: np.random.Generator, number: int, seed: int) -> Episode:
+    obs, _ = env.reset(seed=seed)
+    observations, actions, rewards = [obs], [], []
+    terminated = truncated = False
+    while not (terminated or truncated):
+        actions.append(choose(obs, rng, number))
+        obs, reward, terminated, truncated, _ = env.step(actions[-1])
+        observations.append(obs)
+        rewards.append(reward)
+    return Episode(
+        np.array(observations, np.float32),
+        np.array(actions),
+        np.array(rewards, np.float32),
+        bool(terminated),
+        bool(truncated and not terminated),
+    )
