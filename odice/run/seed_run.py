@@ -6,6 +6,7 @@ for itself. Everything it writes is a function of the configuration: wall-clock 
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Mapping
@@ -101,6 +102,7 @@ class SeedRun:
         """Cut the logs to the checkpoint (or to nothing) and repeat the evaluation that was under way."""
         step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
         self._checkpoints.forget_after(step)
+        self._prune_policies()
         path, pending = self.directory.path, facts["pending"]
         known = facts.get("logs", {})
         evaluated = step if pending is None else pending - 1
@@ -165,11 +167,21 @@ class SeedRun:
         self._checkpoints.save(step, arrays, {"step": step, **facts})
         seconds = time.perf_counter() - began
         self._checkpoints.prune(self._best[1] if self._best else None)
+        self._prune_policies()
         size = sum(
             item.stat().st_size for item in (self.directory.checkpoints / str(step)).rglob("*") if item.is_file()
         )
         self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
-        self.policy(step, self._algo.policy(state)).save(self.directory.policy / "last")
+        policy = self.policy(step, self._algo.policy(state))
+        for name in (f"step-{step}", "last"):
+            policy.save(self.directory.policy / name)
+
+    def _prune_policies(self) -> None:
+        """Every checkpoint has its policy, `policy/step-N`, for `odice select`; a policy goes with its checkpoint."""
+        kept = {f"step-{step}" for step in self._checkpoints.steps}
+        for folder in self.directory.policy.glob("*step-*"):  # also what a killed writer left
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def settle(self) -> bool:
         """Wait for the last evaluation; False if the run was asked to stop meanwhile."""
