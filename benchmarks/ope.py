@@ -1,26 +1,20 @@
 """How good are the estimates from a log? Policies whose true return the simulator knows, judged by every estimator.
 
-    python benchmarks/ope.py run --out ope --logs cartpole hopper-replay --policies 8 --updates 500
-    python benchmarks/ope.py table --out ope
-    python benchmarks/ope.py run --out ope --d3rlpy /path/of/venv/bin/python      # beside d3rlpy's FQE
+    python benchmarks/ope.py run --out runs/ope --d3rlpy /path/of/venv/bin/python --logs cartpole hospital ...
+    python benchmarks/ope.py run --out runs/ope --estimators dice gen-dice        # more of them, for the same policies
+    python benchmarks/ope.py table --out runs/ope
 
-Each log has policies of several algorithms, trained for a few updates, and the same policies with noise on their
-weights, so that they spread from good to bad. One file per (log, policy): stop it and start it again, what is there is
-not made again.
+Each log has 21 policies: three algorithms at three checkpoints, and the last ones with noise on their weights at four
+levels, so that they spread from good to bad. Logs are cut to 50,000 steps. Everything made is a file, and what is there
+is not made again: stop it and start it again. Policies of all logs come in turns, so that a table can be made early.
 
-| number      | what it is
-|
-|-------------|---------------------------------------------------------------------------------------------------------|
-| rank        | Spearman's correlation between estimate and truth, over the policies of a log
-|
-| regret@1    | (best truth - truth of the policy with the best estimate) / (best - worst truth)
-|
-| error       | mean absolute error of the estimate / (best - worst truth)
-|
-| coverage    | share of 95 % intervals that hold the truth (the truth has an error of its own: `--episodes`)
-|
-| verdicts    | how often the verdict was right, wrong in sign, or "cannot tell"
-|
+| number   | what it is                                                                                        |
+|----------|---------------------------------------------------------------------------------------------------|
+| rank     | Spearman's correlation between estimate and truth, over the policies of a log                     |
+| regret@1 | (best truth - truth of the policy with the best estimate) / (best - worst truth)                  |
+| error    | mean absolute error of the estimate / (best - worst truth)                                        |
+| coverage | share of 95 % intervals that hold the truth, give or take two standard errors of the truth itself |
+| verdicts | how often the verdict was right, wrong in sign, or "cannot tell"                                  |
 """
 
 from __future__ import annotations
@@ -29,208 +23,259 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+import benchmarks.defaults  # noqa: F401  (it registers the ward)
 import odice
-from odice.evaluation.ope.estimate import DEFAULT, ESTIMATORS, estimate
+from odice.data.dataset import Dataset
+from odice.envs.make import make
+from odice.evaluation.ope.dice import FORMS
+from odice.evaluation.ope.estimate import DEFAULT, ESTIMATORS, Work, estimate
 from odice.evaluation.ope.log import make_log
-from odice.policy.file import Layout
+from odice.jsonable import jsonable
 from odice.policy.policy import Policy
 
-D3RLPY_UPDATES = 10_000
-NOISE = (0.0, 0.1, 0.2, 0.4, 0.8)
+STEPS, DISCOUNT = 50_000, 0.99
+CHECKPOINTS = (500, 1000, 2000)
+NOISE = (0.15, 0.3, 0.6, 1.0)
+ENVS = 25
+SMALL: dict[str, Any] = {"policy_hidden": (64, 64), "policy_lr": 1e-3}
+CRITIC: dict[str, Any] = {"critic_hidden": (64, 64), "critic_lr": 1e-3}
+VALUE: dict[str, Any] = {"value_hidden": (64, 64), "value_lr": 1e-3}
 
 
-# --- logs and policies -----------------------------------------------------------------------------------------------
+class World(NamedTuple):
+    data: str
+    env: str
+    kind: str
+    """`steps`, `discrete` or `maze`: which settings the algorithms get."""
 
 
-def cartpole_log(episodes: int = 200, seed: int = 0):
-    """A controller that balances, and does something random in 30 % of the steps; CartPole-v1 cut at 200 steps."""
-    import gymnasium
-
-    env = gymnasium.make("CartPole-v1", max_episode_steps=200)
-    rng, out = np.random.default_rng(seed), []
-    for e in range(episodes):
-        obs, _ = env.reset(seed=seed * 10_000 + e)
-        states, actions, rewards, over = [obs], [], [], (False, False)
-        while not any(over):
-            good = int(states[-1] @ CONTROLLER > 0)
-            actions.append(int(rng.integers(2)) if rng.random() < 0.3 else good)
-            obs, reward, *over, _ = env.step(actions[-1])
-            states.append(obs)
-            rewards.append(reward)
-        flags = {"terminated": over[0], "truncated": over[1] and not over[0]}
-        out.append(
-            {"observations": np.array(states), "actions": np.array(actions), "rewards": np.array(rewards), **flags}
-        )
-    return odice.load(out)
+WORLDS = {
+    "cartpole": World("cartpole.hdf5", "CartPole-v1", "discrete"),
+    "hospital": World("hospital.hdf5", "Hospital-v0", "discrete"),
+    "bundled": World("bundled/hopper-replay", "Hopper-v5", "steps"),
+    "hopper-replay": World("hopper-replay.hdf5", "Hopper-v5", "steps"),
+    "hopper-medium-expert": World("hopper-medium-expert.hdf5", "Hopper-v5", "steps"),
+    "halfcheetah-medium": World("halfcheetah-medium.hdf5", "HalfCheetah-v5", "steps"),
+    "pointmaze-umaze-diverse": World("pointmaze-umaze-diverse.hdf5", "pointmaze-umaze-diverse", "maze"),
+    "pointmaze-medium-diverse": World("pointmaze-medium-diverse.hdf5", "pointmaze-medium-diverse", "maze"),
+}
+MAZE = {"reward": "minus-1", "expectile": 0.9, "beta": 10.0}
 
 
-CONTROLLER = np.array([0.1, 0.3, 1.0, 0.6])
-LOGS = {"cartpole": (cartpole_log, "CartPole-v1")}
+def algorithms(kind: str) -> dict[str, dict[str, Any]]:
+    """Three, by name."""
+    return {
+        "bc": SMALL,
+        "iql": {**SMALL, **CRITIC, **VALUE, **(MAZE if kind == "maze" else {})},
+        "odice": {**SMALL, **VALUE},
+    }
 
 
-def open_log(name: str):
-    """A log made here, or anything that `odice.load` takes; and the environment that knows the truth."""
-    if name in LOGS:
-        make, env_id = LOGS[name]
-        return make(), env_id
-    data = odice.load(f"bundled/{name}" if name == "hopper-replay" else name)
-    return data, data.meta.env_id
+# --- logs, policies, truth -------------------------------------------------------------------------------------------
+
+
+def open_log(name: str, folders: list[Path]) -> Dataset:
+    """At most `STEPS` steps of the log, whole episodes drawn at random."""
+    given = WORLDS[name].data
+    paths = [folder / given for folder in folders if (folder / given).exists()]
+    data = odice.load(paths[0] if paths else given)
+    order = np.random.default_rng(0).permutation(data.n_episodes)
+    chosen = order[np.cumsum(data.lengths[order]) <= STEPS]
+    return data.select(np.sort(chosen))
+
+
+def make_policies(name: str, data: Dataset, folder: Path) -> dict[str, Policy]:
+    """The policies of a log, by name; trained if they are not there."""
+    found: dict[str, Policy] = {}
+    for algo, settings in algorithms(WORLDS[name].kind).items():
+        run = folder / "runs" / algo
+        if not (run / "result.json").exists():
+            every = {"steps": CHECKPOINTS[-1], "eval_every": 500, "checkpoint_every": 500, "keep": 10}
+            odice.train(data, algo=algo, env="none", out=str(run), quiet=True, allow=("all",), **every, **settings)
+        for step in CHECKPOINTS:
+            found[f"{algo}-{step}"] = Policy.load(run / "policy" / f"step-{step}")
+        for level in NOISE:
+            found[f"{algo}-noise-{level:g}"] = perturbed(found[f"{algo}-{CHECKPOINTS[-1]}"], level, len(found))
+    return found
 
 
 def perturbed(policy: Policy, noise: float, seed: int) -> Policy:
     """Noise on every weight, in units of its layer's spread: another policy, as deterministic as before."""
+    import dataclasses
+
     rng = np.random.default_rng(seed)
     shaken = {
         k: (t + noise * t.std() * rng.standard_normal(t.shape)).astype(np.float32) for k, t in policy.tensors.items()
     }
-    return Policy(
-        policy.layout, shaken, policy.obs_mean, policy.obs_scale, policy.action_low, policy.action_high, policy.about
-    )
+    return dataclasses.replace(policy, tensors=shaken)
 
 
-def policies(name: str, data, count: int, algos: list[str], steps: int, folder: Path) -> dict[str, Policy]:
-    """`count` policies of the log, by name: trained ones first without, then with more and more noise."""
-    if name == "cartpole" and not algos:
-        weight = np.stack([-CONTROLLER, CONTROLLER], axis=1).astype(np.float32)
-        tensors = {"layers.0.weight": weight, "layers.0.bias": np.zeros(2, np.float32)}
-        bases = {"controller": Policy(Layout((4, 2), False, "relu", "argmax"), tensors)}
-    else:
-        bases = {algo: _trained(name, data, algo, steps, folder) for algo in algos or ["bc"]}
-    found, level = {}, 0
-    while len(found) < count:
-        noise = NOISE[level] if level < len(NOISE) else 0.2 + 0.1 * level
-        for base, policy in bases.items():
-            found[f"{base}-noise-{noise:.2g}"] = perturbed(
-                policy, noise * (5 if base == "controller" else 1), 100 + level
-            )
-        level += 1
-    return dict(list(found.items())[:count])
+def true_returns(policy: Policy, world: World, data: Dataset, episodes: int) -> np.ndarray:
+    """(episodes, 2) discounted and undiscounted returns within the log's longest episode, many environments at once.
+
+    A maze's log starts in every cell and its task in one: there the ball is put where an episode of the log started.
+    """
+    horizon, rng = int(data.lengths.max()), np.random.default_rng(5)
+    envs = [make(world.env, max_steps=horizon) for _ in range(min(ENVS, episodes))]
+    out: list[tuple[float, float]] = []
+    while len(out) < episodes:
+        observations = [env.reset(seed=777_000 + len(out) + i)[0] for i, env in enumerate(envs)]
+        if world.kind == "maze":
+            observations = [_put(env, data[int(rng.integers(data.n_episodes))].observations[0]) for env in envs]
+        earned, alive = np.zeros((len(envs), 2)), list(range(len(envs)))
+        for t in range(horizon):
+            actions = policy(np.stack([observations[i] for i in alive]))
+            still = []
+            for i, action in zip(alive, actions, strict=True):
+                observations[i], reward, terminated, truncated, _ = envs[i].step(action)
+                earned[i] += float(reward) * np.array([DISCOUNT**t, 1.0])
+                if not (terminated or truncated):
+                    still.append(i)
+            alive = still
+            if not alive:
+                break
+        out += [tuple(row) for row in earned]
+    for env in envs:
+        env.close()
+    return np.array(out[:episodes])
 
 
-def _trained(name: str, data, algo: str, steps: int, folder: Path) -> Policy:
-    out = folder / "runs" / name / f"{algo}-{steps}"
-    if not (out / "policy" / "last").is_dir():
-        odice.train(data=data, algo=algo, steps=steps, env="none", out=str(out))
-    return Policy.load(out / "policy" / "last")
+def _put(env: Any, obs: np.ndarray) -> np.ndarray:
+    ball = env.unwrapped.point_env
+    ball.set_state(obs[:2].astype(np.float64), obs[2:].astype(np.float64))
+    return obs
 
 
-# --- one policy ------------------------------------------------------------------------------------------------------
+# --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def judge(policy: Policy, data, env_id: str, args) -> dict:
-    """The truth and every estimate, both discounted as asked and not."""
-    found = estimate(policy, data, discount=args.discount, estimators=args.estimators, updates=args.updates)
-    truth = true_returns(policy, env_id, found.horizon, args.discount, args.episodes)
-    row = {
-        "truth": truth.mean(0).tolist(),
-        "truth_error": (truth.std(0) / len(truth) ** 0.5).tolist(),
-        **found.to_dict(),
-    }
-    if args.d3rlpy:
-        row["d3rlpy"] = d3rlpy_fqe(policy, data, args)
-    return row
+def save(file: Path, content: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(file)
 
 
-def true_returns(policy: Policy, env_id: str, horizon: int, discount: float, episodes: int) -> np.ndarray:
-    """(episodes, 2) discounted and undiscounted returns within the horizon, played here."""
-    from odice.envs.make import make
-
-    env, out = make(env_id, max_steps=horizon), []
-    for e in range(episodes):
-        obs, _ = env.reset(seed=777_000 + e)
-        rewards, over = [], False
-        while not over:
-            obs, reward, terminated, truncated, _ = env.step(policy(obs))
-            rewards.append(float(reward))
-            over = terminated or truncated
-        out.append((float(np.array(rewards) @ discount ** np.arange(len(rewards))), sum(rewards)))
-    env.close()
-    return np.array(out)
-
-
-D3RLPY = """
-import sys, json, numpy as np, d3rlpy
-arrays, config = np.load(sys.argv[1]), json.loads(sys.argv[2])
-fields = {k: arrays[k] for k in ("observations", "actions", "rewards", "terminals", "timeouts")}
-data = d3rlpy.dataset.MDPDataset(**fields)
-discrete = config["discrete"]
-kind = d3rlpy.algos.DiscreteBCConfig if discrete else d3rlpy.algos.BCConfig
-clone = kind(batch_size=256).create()
-pairs = d3rlpy.dataset.MDPDataset(arrays["states"], arrays["policy"], np.zeros(len(arrays["states"]), np.float32),
-                                  np.zeros(len(arrays["states"])), np.eye(1, len(arrays["states"]), len(arrays["states"]) - 1)[0])
-clone.fit(pairs, n_steps=5000, n_steps_per_epoch=5000, show_progress=False, experiment_name=None, logger_adapter=d3rlpy.logging.NoopAdapterFactory())
-ope = d3rlpy.ope.DiscreteFQE if discrete else d3rlpy.ope.FQE
-fqe = ope(algo=clone, config=d3rlpy.ope.FQEConfig(gamma=config["discount"]))
-fqe.fit(data, n_steps=config["updates"], n_steps_per_epoch=config["updates"], show_progress=False, logger_adapter=d3rlpy.logging.NoopAdapterFactory())
-first = arrays["first"]
-print(json.dumps(float(np.mean(fqe.predict_value(first, clone.predict(first))))))
-"""
+def judge(name: str, label: str, policy: Policy, data: Dataset, args) -> str:
+    """The truth and every estimate, unless they are there."""
+    said, folder = [], args.out / name
+    if not (file := folder / "truth" / f"{label}.json").exists():
+        episodes = args.episodes * (10 if WORLDS[name].kind == "discrete" else 1)
+        truth = true_returns(policy, WORLDS[name], data, episodes)
+        save(file, {"mean": truth.mean(0).tolist(), "error": (truth.std(0) / len(truth) ** 0.5).tolist()})
+        said.append(f"truth {truth.mean(0)[0]:.3g}")
+    file = folder / "odice" / f"{label}.json"
+    if not file.exists():
+        began = time.process_time()
+        basic = [name for name in DEFAULT if name not in FORMS]
+        found = estimate(policy, data, discount=DISCOUNT, estimators=basic, updates=args.updates).to_dict()
+        save(file, {**found, "seconds": {"basic": time.process_time() - began}})
+        said.append(f"fqe {found['estimates']['fqe']['discounted']['mean']:.3g} {found['verdict']['answer']}")
+    found = json.loads(file.read_text())
+    for form in args.estimators:
+        if form in FORMS and form not in found["estimates"]:
+            began = time.process_time()
+            work = Work(make_log(policy, data), DISCOUNT, args.updates)
+            found["estimates"][form] = jsonable(work.dice(form).to_dict())
+            found["seconds"][form] = time.process_time() - began
+            save(file, found)
+            said.append(f"{form} {found['estimates'][form]['discounted']['mean']:.3g}")
+    return ", ".join(said)
 
 
-def d3rlpy_fqe(policy: Policy, data, args) -> float:
-    """d3rlpy's FQE in its own environment. It evaluates d3rlpy algorithms only, so a clone of the policy's actions
-    stands for it."""
-    log = make_log(policy, data)
-    states, file = np.asarray(data.observations), args.out / "d3rlpy.npz"
+def for_d3rlpy(name: str, policies: dict[str, Policy], data: Dataset, folder: Path) -> None:
+    """The log and the policies as arrays."""
+    (folder / "arrays").mkdir(parents=True, exist_ok=True)
+    observations = data.step_observations()
     np.savez(
-        file,
-        observations=data.step_observations(),
-        actions=data.actions if not data.discrete else data.actions[:, None],
+        folder / "arrays" / "log.npz",
+        observations=observations,
+        actions=data.actions[:, None] if data.discrete else data.actions,
         rewards=data.rewards,
         terminals=data.step_flags("terminated").astype(np.float32),
-        timeouts=data.step_flags("truncated").astype(np.float32),
-        states=states,
-        policy=policy(states) if not data.discrete else policy(states)[:, None],
-        first=states[log.first + np.arange(log.episodes)],
+        timeouts=(~data.step_flags("terminated") & _last(data)).astype(np.float32),
+        first=observations[data.starts],
+        mean=observations.mean(0),
+        scale=np.maximum(observations.std(0), 1e-6),
+        choices=data.spec.action_dim if data.discrete else 0,
     )
-    config = {"discount": args.discount, "updates": D3RLPY_UPDATES, "discrete": bool(data.discrete)}
-    done = subprocess.run(
-        [args.d3rlpy, "-c", D3RLPY, str(file), json.dumps(config)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise odice.OdiceError(f"d3rlpy failed: {done.stderr.strip().splitlines()[-1][:200]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    for label, policy in policies.items():
+        layers = len(policy.layout.sizes) - 1
+        nothing = np.zeros(0, np.float32)
+        bounds = [nothing if b is None else b for b in (policy.action_low, policy.action_high)]
+        np.savez(
+            folder / "arrays" / f"{label}.npz",
+            **{f"w{i}": policy.tensors[f"layers.{i}.weight"] for i in range(layers)},
+            **{f"b{i}": policy.tensors[f"layers.{i}.bias"] for i in range(layers)},
+            mean=np.zeros(policy.obs_dim) if policy.obs_mean is None else policy.obs_mean,
+            scale=np.ones(policy.obs_dim) if policy.obs_scale is None else policy.obs_scale,
+            low=bounds[0],
+            high=bounds[1],
+            output=policy.layout.output,
+        )
+        assert policy.layout._replace(sizes=(), output="") == ((), False, "relu", "")
 
 
-# --- the tables ------------------------------------------------------------------------------------------------------
+def _last(data: Dataset) -> np.ndarray:
+    flags = np.zeros(data.n_steps, bool)
+    flags[data.ends] = True
+    return flags
 
 
-def ranks(x: np.ndarray) -> np.ndarray:
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def score(truth: np.ndarray, error: np.ndarray, mean: np.ndarray, interval: tuple | None) -> list[str]:
     from scipy.stats import rankdata
 
-    return rankdata(x)
-
-
-def score(truth: np.ndarray, mean: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> list[str]:
     spread = truth.max() - truth.min()
     if spread < 1e-6:  # all policies are alike: nothing to rank
         return ["-", "-", "-", "-"]
-    rank = float(np.corrcoef(ranks(truth), ranks(mean))[0, 1]) if np.ptp(mean) > 0 else 0.0
+    rank = float(np.corrcoef(rankdata(truth), rankdata(mean))[0, 1]) if np.ptp(mean) > 0 else 0.0
     regret = (truth.max() - truth[int(mean.argmax())]) / spread
     cells = [f"{rank:.2f}", f"{regret:.2f}", f"{np.mean(np.abs(mean - truth)) / spread:.2f}"]
-    covered = "-" if low is None or high is None else f"{np.mean((low <= truth) & (truth <= high)):.0%}"
-    return [*cells, covered]
+    if interval is None:
+        return [*cells, "-"]
+    low, high = interval
+    return [*cells, f"{np.mean((low - 2 * error <= truth) & (truth <= high + 2 * error)):.0%}"]
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All policies of a log of which truth and estimates are known."""
+    rows = []
+    for file in sorted((folder / "odice").glob("*.json")):
+        other = folder / "d3rlpy" / file.name
+        row = {"name": file.stem, **json.loads(file.read_text())}
+        row["truth"] = json.loads((folder / "truth" / file.name).read_text())
+        row["d3rlpy"] = json.loads(other.read_text()) if other.exists() else None
+        rows.append(row)
+    return rows
 
 
 def table(out: Path) -> None:
     print("| log | policies | estimator | rank | regret@1 | error | coverage |\n|---|---|---|---|---|---|---|")
     verdicts = ["\n| log | right | wrong sign | cannot tell |", "|---|---|---|---|"]
-    for folder in sorted(p for p in out.iterdir() if p.is_dir() and p.name != "runs"):
-        rows = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-        truth = np.array([row["truth"][0] for row in rows])
+    for folder in sorted(p.parent for p in out.glob("*/odice")):
+        rows = read(folder)
+        truth, error = (np.array([row["truth"][key][0] for row in rows]) for key in ("mean", "error"))
         for name in ESTIMATORS:
             found = [row["estimates"].get(name) for row in rows]
             if all(found):
-                columns = [np.array([one["discounted"][key] for one in found]) for key in ("mean", "low", "high")]
-                print(f"| {folder.name} | {len(rows)} | {name} |", " | ".join(score(truth, *columns)), "|")
-        if all("d3rlpy" in row for row in rows):
-            other = np.array([row["d3rlpy"] for row in rows])
-            print(f"| {folder.name} | {len(rows)} | d3rlpy FQE |", " | ".join(score(truth, other, None, None)), "|")
-        better = [row["truth"][0] > row["behavior"]["mean"] for row in rows]
+                mean, low, high = (
+                    np.array([one["discounted"][key] for one in found]) for key in ("mean", "low", "high")
+                )
+                cells = score(truth, error, mean, (low, high))
+                print(f"| {folder.name} | {len(rows)} | {name} |", " | ".join(cells), "|")
+        if all(row["d3rlpy"] for row in rows):
+            other = np.array([row["d3rlpy"]["mean"] for row in rows])
+            print(f"| {folder.name} | {len(rows)} | d3rlpy FQE |", " | ".join(score(truth, error, other, None)), "|")
+        better = [row["truth"]["mean"][0] > row["behavior"]["mean"] for row in rows]
         said = [row["verdict"]["answer"] for row in rows]
         right = sum(s == ("better" if b else "not better") for s, b in zip(said, better, strict=True))
         silent = said.count("cannot tell")
@@ -238,34 +283,44 @@ def table(out: Path) -> None:
     print("\n".join(verdicts))
 
 
+def run(args) -> None:
+    """Policies and arrays first, then estimates in turns, a few policies of every log at a time."""
+    logs = {name: open_log(name, args.data) for name in args.logs}
+    known = {}
+    for name, data in logs.items():
+        began = time.process_time()
+        known[name] = make_policies(name, data, args.out / name)
+        for_d3rlpy(name, known[name], data, args.out / name)
+        print(f"{name}: {data}, {len(known[name])} policies, {time.process_time() - began:.0f} s", flush=True)
+    labels = {name: np.random.default_rng(3).permutation(sorted(known[name])).tolist() for name in logs}
+    for first in range(0, max(map(len, labels.values())), args.turn):
+        pairs = []
+        for name, data in logs.items():
+            for label in labels[name][first : first + args.turn]:
+                began = time.process_time()
+                said = judge(name, label, known[name][label], data, args)
+                print(f"{name} {label}: {said} ({time.process_time() - began:.1f} s)", flush=True)
+                pairs.append(f"{name}/{label}")
+        if args.d3rlpy:
+            script = Path(__file__).with_name("ope_d3rlpy.py")
+            command = [args.d3rlpy, str(script), str(args.out), *pairs, "--updates", str(args.d3rlpy_updates)]
+            subprocess.run(command, check=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--logs", nargs="+", default=["cartpole", "hopper-replay"])
-    parser.add_argument("--policies", type=int, default=20, help="per log")
-    parser.add_argument(
-        "--algos", nargs="*", default=[], help="trained for the policies; by default bc, and a controller"
-    )
-    parser.add_argument("--steps", type=int, default=1000, help="updates of each trained policy")
-    parser.add_argument("--updates", type=int, default=None, help="updates of FQE")
-    parser.add_argument("--estimators", nargs="+", default=list(DEFAULT))
-    parser.add_argument("--discount", type=float, default=0.99)
-    parser.add_argument("--episodes", type=int, default=50, help="of the truth")
+    parser.add_argument("--logs", nargs="+", default=list(WORLDS), choices=list(WORLDS))
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="folders that hold the logs")
+    parser.add_argument("--turn", type=int, default=4, help="policies of a log before the next log")
+    parser.add_argument("--updates", type=int, default=None, help="updates of FQE; by default as odice evaluate")
+    parser.add_argument("--estimators", nargs="*", default=[], choices=list(FORMS), help="of the DICE family")
+    parser.add_argument("--episodes", type=int, default=25, help="of the truth; ten times as many for discrete worlds")
     parser.add_argument("--d3rlpy", default=None, help="a Python that has d3rlpy")
+    parser.add_argument("--d3rlpy-updates", type=int, default=1500)
     args = parser.parse_args()
-    if args.what == "table":
-        table(args.out)
-        return 0
-    for name in args.logs:
-        data, env_id = open_log(name)
-        for label, policy in policies(name, data, args.policies, args.algos, args.steps, args.out).items():
-            file = args.out / Path(name).stem / f"{label}.json"
-            if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                text = json.dumps(judge(policy, data, env_id, args))
-                file.write_text(text)
-                print(file, flush=True)
+    table(args.out) if args.what == "table" else run(args)
     return 0
 
 

@@ -17,8 +17,8 @@ class Args:
     """A run directory, or a policy's own folder."""
     onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """The file to write."""
-    which: Literal["last", "best"] = "last"
-    """Of a run: its last policy, or the one of its best evaluation."""
+    which: Literal["last", "best", "selected"] = "last"
+    """Of a run: its last policy, the one of its best evaluation, or (with --patience) the best by the log alone."""
 
 
 def run(args: Args) -> int:

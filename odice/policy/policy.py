@@ -282,7 +282,7 @@ class Policy:
             )
 
 
-def open_policy(path: str | Path, which: Literal["last", "best"] = "last") -> Policy:
+def open_policy(path: str | Path, which: Literal["last", "best", "selected"] = "last") -> Policy:
     """The policy of a run directory, or of a policy's own folder."""
     path = Path(path)
     if (path / DESCRIPTION).exists():

@@ -5,7 +5,7 @@
     evaluations.jsonl   one row per evaluation: every episode's return and length, and the seeds
     timing.jsonl        wall-clock times; apart, so that the two above are the same in every run of a configuration
     checkpoints/        whole states to continue from
-    policy/last, best   what to deploy
+    policy/last, best   what to deploy; policy/step-N, of the checkpoints that are kept
     result.json         written last: the run is finished
 
 One process at a time: the lock belongs to the open file, so the kernel releases it even when a process is killed.

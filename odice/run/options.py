@@ -69,6 +69,9 @@ class RunFlags:
     holdout: float | None = None
     """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or
     more."""
+    patience: int | None = None
+    """Stop when so many evaluation steps in a row found nothing better by the log alone, as `odice select` ranks; no
+    simulator is asked. `policy/selected` is then the best of them."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
@@ -104,7 +107,7 @@ class RunFlags:
 
     def __post_init__(self):
         at_least = {"steps": 1, "seed": 0, "seeds": 1, "checkpoint_every": 1, "keep": 1}
-        at_least |= {"eval_every": 1, "eval_episodes": 1}
+        at_least |= {"eval_every": 1, "eval_episodes": 1, "patience": 1}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and value < least:

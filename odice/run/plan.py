@@ -79,7 +79,9 @@ class Plan(NamedTuple):
         """What makes two runs the same one, beside the data: all that changes a number in its files."""
         shared = ("algo", "steps", "seed", "eval_every", "eval_episodes", "reward", "normalize_obs", "convention")
         imitation = ("imitation", "episode", "absorbing", "final_obs") if self.options.imitation else ()
-        shaped = [name for name in ("reward_scale", "reward_shift") if getattr(self.options, name) is not None]
+        shaped = [
+            name for name in ("reward_scale", "reward_shift", "patience") if getattr(self.options, name) is not None
+        ]
         named = (*shared, "clip_actions", "diagnostics", *imitation, *shaped)
         options = {name: getattr(self.options, name) for name in named}
         return {**options, "settings": settings_dict(self.settings)}

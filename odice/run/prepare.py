@@ -22,6 +22,7 @@ from odice.errors import OdiceError
 from odice.evaluation.evaluate import Evaluator
 from odice.policy.guard import Guard
 from odice.run.holdout import Probe, hold_out, make_guard, make_probe
+from odice.run.patience import log_to_judge_by
 from odice.run.plan import Plan
 from odice.types import Algo, Batch, Spec, Transitions
 
@@ -54,12 +55,15 @@ class Prepared(NamedTuple):
     """What the policy will know of the observations it was trained on."""
     value_start: float
     """A high return of these rewards."""
+    log: Dataset | None = None
+    """The whole log, as it is, where the run stops by it."""
 
 
 def prepare(plan: Plan) -> Prepared:
     """Read and check the data, fit the preprocessing and build the transitions."""
     options = plan.options
     dataset, facts, notes = _demonstrations(plan) if options.imitation else _log(plan)
+    log = log_to_judge_by(options, dataset)
     best = _best_episodes(plan)
     if best < 1.0:
         dataset = dataset.by_return(1.0 - best)
@@ -94,7 +98,9 @@ def prepare(plan: Plan) -> Prepared:
         rows = to_transitions(fitted.apply(held), options.convention)
     probe = make_probe(source, seen, rows, options.convention, plan.discount, fitted if options.stream else None)
     guard, raw = make_guard(dataset, held, options.convention), dataset.spec
-    return Prepared(seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard, start)
+    return Prepared(
+        seen.spec, source, fitted, facts, tuple(notes), env_id, reference, limit, raw, probe, guard, start, log
+    )
 
 
 def _check_finite(dataset: Dataset) -> None:

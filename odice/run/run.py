@@ -72,7 +72,12 @@ class Run:
         if last:
             normalized = f" (score {last['score']:.1f})" if "score" in last else ""
             score = f" last return {last['mean']:.1f}{normalized}, best {best['mean']:.1f} at step {best['step']:,};"
-        return f"finished {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / 'last'}"
+        how, which = "finished", "last"
+        if chosen := self.result.get("selected"):
+            which = "selected"
+            score += f" by the log alone step {chosen['step']:,} is the best ({chosen['answer']});"
+            how = "stopped early after" if self.result["stopped_early"] else how
+        return f"{how} {self.result['step']:,} updates;{score} the policy is in {self.path / 'policy' / which}"
 
     def over_seeds(self) -> str:
         """Mean and range over the seeds that are finished: of the last evaluation and, where there are scores, of

@@ -6,18 +6,20 @@ for itself. Everything it writes is a function of the configuration: wall-clock 
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Mapping
 from concurrent import futures
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
 
 from odice.algos.validation import settings_dict
 from odice.d4rl import normalized_score
-from odice.errors import Diverged
+from odice.errors import Diverged, OdiceError
 from odice.evaluation.evaluate import Evaluation, evaluation_seed
 from odice.evaluation.rollout import GivenUp
 from odice.files import checksum
@@ -31,6 +33,7 @@ from odice.run.evaluations import BackgroundEvaluator
 from odice.run.health import Watch, judge
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines, open_sink, rows
+from odice.run.patience import Patience
 from odice.run.plan import Plan
 from odice.run.prepare import Prepared
 from odice.run.progress import Display
@@ -81,6 +84,9 @@ class SeedRun:
         self._given_up = 0
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
+        self._patience = None
+        if prepared.log is not None and plan.options.patience is not None:
+            self._patience = Patience(plan.options.patience, prepared.log)
         self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
 
     # --- starting -----------------------------------------------------------------------------------------------------
@@ -101,12 +107,16 @@ class SeedRun:
         """Cut the logs to the checkpoint (or to nothing) and repeat the evaluation that was under way."""
         step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
         self._checkpoints.forget_after(step)
+        self._prune_policies()
         path, pending = self.directory.path, facts["pending"]
         known = facts.get("logs", {})
         evaluated = step if pending is None else pending - 1
         self._metrics = JsonLines(path / "metrics.jsonl", step, known.get("metrics"))
         self._evaluated = JsonLines(path / "evaluations.jsonl", evaluated, known.get("evaluations"))
         self._timing = JsonLines(path / "timing.jsonl")
+        if self._patience is not None:
+            self._looks = JsonLines(path / "estimates.jsonl", step, known.get("estimates"))
+            self._patience.remember(rows(path / "estimates.jsonl"))
         self._sums, self._count = dict(facts["sums"]), facts["count"]
         for row in rows(path / "evaluations.jsonl"):
             self._last = row
@@ -149,6 +159,23 @@ class SeedRun:
         else:
             self.due = step
 
+    def look(self, step: int, network: Any) -> None:
+        """Estimate the policy from the log alone, where the run stops by that."""
+        if self._patience is None:
+            return
+        policy = self.policy(step, network)
+        began = time.perf_counter()
+        row = self._patience.look(step, policy)
+        self._looks.write(row)
+        self._timing.write({"step": step, "estimate_seconds": time.perf_counter() - began})
+        if self._patience.best is row:
+            policy.with_health(self._health(step, network)).save(self.directory.policy / "selected")
+
+    @property
+    def enough(self) -> bool:
+        """Whether the log says that training on does not help."""
+        return self._patience is not None and self._patience.enough
+
     def save(self, step: int, state: Any) -> None:
         """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
         self._collect(wait=False)
@@ -160,16 +187,30 @@ class SeedRun:
         arrays = {"state": state} | ({"pending": pending.network} if pending and pending.step != step else {})
         facts: dict[str, Any] = {"pending": pending.step if pending else self.due, "sums": self._sums}
         facts |= {"count": self._count, "due": self.due if pending else None}
-        facts |= {"run": self._run, "logs": {"metrics": self._metrics.text, "evaluations": self._evaluated.text}}
+        logs = {"metrics": self._metrics.text, "evaluations": self._evaluated.text}
+        if self._patience is not None:
+            self._looks.sync()
+            logs["estimates"] = self._looks.text
+        facts |= {"run": self._run, "logs": logs}
         began = time.perf_counter()
         self._checkpoints.save(step, arrays, {"step": step, **facts})
         seconds = time.perf_counter() - began
         self._checkpoints.prune(self._best[1] if self._best else None)
+        self._prune_policies()
         size = sum(
             item.stat().st_size for item in (self.directory.checkpoints / str(step)).rglob("*") if item.is_file()
         )
         self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
-        self.policy(step, self._algo.policy(state)).save(self.directory.policy / "last")
+        policy = self.policy(step, self._algo.policy(state))
+        for name in (f"step-{step}", "last"):
+            policy.save(self.directory.policy / name)
+
+    def _prune_policies(self) -> None:
+        """Every checkpoint has its policy, `policy/step-N`, for `odice select`; a policy goes with its checkpoint."""
+        kept = {f"step-{step}" for step in self._checkpoints.steps}
+        for folder in self.directory.policy.glob("*step-*"):  # also what a killed writer left
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def settle(self) -> bool:
         """Wait for the last evaluation; False if the run was asked to stop meanwhile."""
@@ -178,8 +219,7 @@ class SeedRun:
     def finish(self, step: int, state: Any) -> dict[str, Any]:
         """The last policy, and the mark that the run is finished. First `settle`."""
         acts = self._algo.policy(state)
-        written = rows(self.directory.path / "metrics.jsonl")
-        health = jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+        health = self._health(step, acts)
         policy = self.policy(step, acts).with_scores(_scores(self._last)).with_health(health)
         policy.save(self.directory.policy / "last")
         result = {
@@ -187,16 +227,31 @@ class SeedRun:
             "state_sha256": digest(state),
             "health": health,
             "last": _scores(self._last),
-            "best": self._best and {"mean": self._best[0], "step": self._best[1]},
+            "best": self._best and {"mean": self._best[0], "step": self._best[1]} | self._best_health(),
             "logs_sha256": {"metrics.jsonl": self._metrics.sha256, "evaluations.jsonl": self._evaluated.sha256},
         }
+        if self._patience is not None and (best := self._patience.best):
+            result["selected"] = {"step": best["step"], "answer": best["answer"], "bound": best["bound"]}
+            result["stopped_early"] = self._patience.enough
         self._metrics.sync()
         self._evaluated.sync()
         self.directory.write("result.json", result)
         return result
 
+    def _health(self, step: int, acts: Any) -> dict[str, Any]:
+        """What health says of the policy at this step, by the metrics up to there."""
+        written = [row for row in rows(self.directory.path / "metrics.jsonl") if row["step"] <= step]
+        return jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+
+    def _best_health(self) -> dict[str, Any]:
+        """What stands in `policy/best`, if it does: it is not worth failing for."""
+        found: dict[str, Any] = {}
+        with suppress(OdiceError):
+            found = Policy.load(self.directory.policy / "best").about.get("health") or {}
+        return {"health": {name: found[name] for name in ("verdict", "says")}} if found else {}
+
     def close(self) -> None:
-        for name in ("_metrics", "_evaluated", "_timing"):
+        for name in ("_metrics", "_evaluated", "_timing", "_looks"):
             if log := getattr(self, name, None):
                 log.close()
         for sink in getattr(self, "_sinks", []):
@@ -244,7 +299,8 @@ class SeedRun:
         self._timing.write({"step": step, "evaluation_seconds": found.seconds})
         self._last = row = {"step": step, **found.to_dict()}
         if self._rank(found.mean, step):
-            self.policy(step, network).with_scores(_scores(row)).save(self.directory.policy / "best")
+            best = self.policy(step, network).with_scores(_scores(row)).with_health(self._health(step, network))
+            best.save(self.directory.policy / "best")
         self._evaluated.write(row)
         numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
         self._tell("eval", step, numbers)

@@ -186,7 +186,7 @@ class Loop:
         if self._stop.asked:  # nothing has been done since the checkpoint
             raise self._interrupted()
         try:
-            while self.step < steps and self._alive():
+            while self.step < steps and self._alive() and not self._enough():
                 self._advance(min(plan.chunk_steps, steps - self.step))
                 at_end, asked = (
                     self.step == steps,
@@ -196,6 +196,8 @@ class Loop:
                 save = self._saved + plan.options.checkpoint_every <= self.step or at_end or asked
                 if evaluate or save:
                     self._boundary(evaluate, save)
+                if self._enough() and self._saved < self.step:
+                    self._boundary(evaluate=False, save=True)
                 if (asked or self._left_due()) and not at_end:
                     raise self._interrupted()
             return self._finish()
@@ -239,6 +241,7 @@ class Loop:
         for i, one in self._alive():
             with _failing(one, alone=not self._together):
                 if evaluate:
+                    one.look(self.step, self._algo.policy(states[i]))
                     one.evaluate(self.step, self._algo.policy(states[i]))
         save = save or self._left_due()
         for i, one in self._alive() if save else ():
@@ -246,6 +249,10 @@ class Loop:
                 one.save(self.step, states[i])
         if save:
             self._saved = self.step
+
+    def _enough(self) -> bool:
+        """Whether every seed has lost its patience; those of one `vmap` stop together."""
+        return all(one.enough for _, one in self._alive())
 
     def _left_due(self) -> bool:
         """Whether the run was asked to stop while an evaluation should have started: then this step must be saved."""
@@ -305,6 +312,9 @@ class Loop:
             self._display.note(run.summary())
             if run.result["health"]["verdict"] == "do not deploy":
                 self._display.warn(f"{run.path}: {run.result['health']['says']}")
+            best = (run.result["best"] or {}).get("health", {})
+            if best.get("verdict") == "do not deploy":
+                self._display.warn(f"{run.path / 'policy' / 'best'}: {best['says']}")
         return runs
 
     def _interrupted(self) -> Interrupted:

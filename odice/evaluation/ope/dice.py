@@ -50,7 +50,7 @@ from odice.core.sampling import INITIAL, sample_rows, seed_keys, step_keys
 from odice.evaluation.ope.log import Log, total_weight
 from odice.types import Spec
 
-TABLE = 1 << 18
+TABLE = 1 << 16
 """At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
 BLOCK = 1024
 
@@ -84,8 +84,8 @@ FORMS = {
 @dataclass(frozen=True)
 class DICEConfig:
     hidden: tuple[int, ...] = (64, 64)
-    updates: int = 5000
-    batch_size: int = 256
+    updates: int = 3000
+    batch_size: int = 128
     average: float = 2e-3
     """Estimates are read from a running average of the parameters, because saddle points are circled, not met."""
 

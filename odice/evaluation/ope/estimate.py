@@ -43,6 +43,9 @@ class Estimate:
     """Why the verdict does not use it, or nothing."""
     details: dict[str, Any]
 
+    def to_dict(self) -> dict[str, Any]:
+        return _plain(vars(self))
+
 
 @dataclass(frozen=True)
 class Estimates:
@@ -71,7 +74,7 @@ class Estimates:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         fields = {key: value for key, value in vars(self).items() if key not in ("estimates", "verdict")}
-        estimates = {name: _plain(vars(one)) for name, one in self.estimates.items()}
+        estimates = {name: one.to_dict() for name, one in self.estimates.items()}
         return jsonable({**_plain(fields), "estimates": estimates, "verdict": self.verdict._asdict()})
 
 
@@ -97,7 +100,7 @@ def estimate(
     dataset = data if isinstance(data, Dataset) else load(data)
     discount = _check(policy, estimators, discount, updates, heads)
     log = make_log(policy, dataset, horizon)
-    return _Work(log, discount, updates, heads, seed).run(estimators, dataset.meta.source)
+    return Work(log, discount, updates, heads, seed).run(estimators, dataset.meta.source)
 
 
 def _check(policy: Policy, estimators: Sequence[str], discount: float | None, updates: int | None, heads: int) -> float:
@@ -118,10 +121,10 @@ def _check(policy: Policy, estimators: Sequence[str], discount: float | None, up
     return discount
 
 
-class _Work:
+class Work:
     """One log, its resamples, and what the estimators share."""
 
-    def __init__(self, log: Log, discount: float, updates: int | None, heads: int, seed: int):
+    def __init__(self, log: Log, discount: float, updates: int | None = None, heads: int = 5, seed: int = 0):
         self.log, self.discount, self.seed = log, discount, seed
         pace = 1.0 if updates is None else updates / FQEConfig().updates
         scaled = lambda config, *names: replace(config, **{n: max(10, round(pace * getattr(config, n))) for n in names})
@@ -175,10 +178,11 @@ class _Work:
             found["doubly-robust"] = self._weighted("doubly-robust", robust)
         for name in estimators:
             if name in FORMS:
-                found[name] = self._dice(name)
+                found[name] = self.dice(name)
         return found
 
-    def _dice(self, name: str) -> Estimate:
+    def dice(self, name: str) -> Estimate:
+        """One member of the DICE family."""
         ratio = dice(self.log, self.discount, self.heads, FORMS[name], self.dice_config, self.seed)
         why = ""
         if ratio.effective < MIN_SHARE:

@@ -39,10 +39,10 @@ class FQEConfig:
     heads: int = 5
     """Per discount; each on its own resample of the episodes."""
     hidden: tuple[int, ...] = (64, 64)
-    updates: int = 4000
-    start_updates: int = 1000
+    updates: int = 3000
+    start_updates: int = 500
     """Of the fit to the behavior's returns, before."""
-    batch_size: int = 256
+    batch_size: int = 128
     learning_rate: float = 1e-3
     polyak: float = 0.05
 

@@ -95,7 +95,7 @@ def total_weight(discount: float, horizon: int) -> float:
 def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
     """The log with the policy's actions in it. What does not belong together, or cannot be judged, is refused."""
     _check_fits(policy, data)
-    horizon = _check_log(data, horizon)
+    horizon = check_log(data, horizon)
     lengths = np.minimum(data.lengths, horizon)
     time = np.concatenate([np.arange(n) for n in lengths])
     episode = np.repeat(np.arange(data.n_episodes), lengths)
@@ -190,7 +190,7 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
         )
 
 
-def _check_log(data: Dataset, horizon: int | None) -> int:
+def check_log(data: Dataset, horizon: int | None) -> int:
     """The horizon, if the log allows an estimate at all."""
     source = data.meta.source
     if data.n_episodes < 2:
