@@ -104,6 +104,9 @@ class VDICEConfig:
     policy_sample: float | None = None
     """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the
     place of `policy_weight`. None keeps `policy_weight`."""
+    policy_baseline: bool = False
+    """Take from the residual what the state alone explains of it (a network with V's widths and rate, by least squares)
+    before the policy chooses: what is left belongs to the action. Counts with `policy_sample` only."""
     double_sampling: Literal["off", "policy", "both"] = "off"
     """Whose weights a critic makes, which averages R over next states: nobody's, the policy's, or also those of V.
     Where next states are random, `off` prefers risky actions. The critic has V's widths and learning rate."""
@@ -157,6 +160,8 @@ class State(NamedTuple):
     average: Policy | None = None
     critic: Critic | None = None
     critic_opt: optax.OptState | None = None
+    baseline: Ensemble | None = None
+    baseline_opt: optax.OptState | None = None
 
 
 def _rate(cfg: VDICEConfig, first: float) -> float | optax.Schedule:
@@ -178,6 +183,10 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         if cfg.double_sampling != "off":
             shape = {"heads": 2 if cfg.twin else 1, "layer_norm": cfg.layer_norm, "init": cfg.init}
             critic = Critic(jax.random.fold_in(key_value, 1), spec, cfg.value_hidden, **shape)
+        baseline = None
+        if cfg.policy_baseline and cfg.policy_sample is not None:
+            shape = {"layer_norm": cfg.layer_norm, "init": cfg.init}
+            baseline = value_network(jax.random.fold_in(key_value, 2), spec, cfg.value_hidden, heads=1, **shape)
         return State(
             value=value,
             target=jax.tree.map(jnp.copy, value),  # its own buffers: the loop donates the state
@@ -190,6 +199,8 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             average=jax.tree.map(jnp.copy, policy) if cfg.average else None,
             critic=critic,
             critic_opt=None if critic is None else opt_init(value_optimizer, critic),
+            baseline=baseline,
+            baseline_opt=None if baseline is None else opt_init(value_optimizer, baseline),
         )
 
     def values(network: Ensemble, obs):
@@ -239,6 +250,15 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         error = lambda critic: jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup))
         return step(value_optimizer, jax.grad(error)(state.critic), state.critic_opt, state.critic)
 
+    def learn_baseline(state: State, batch: Batch, residual):
+        """The residual without what the state explains of it, before one step of the baseline towards it."""
+        if state.baseline is None:
+            return residual, None, None
+        target = jnp.mean(jax.lax.stop_gradient(residual), axis=0, keepdims=True)
+        explained, pull = jax.vjp(lambda baseline: baseline(batch.obs), state.baseline)
+        (gradient,) = pull(2.0 * (explained - target) / target.size)
+        return residual - explained, *step(value_optimizer, gradient, state.baseline_opt, state.baseline)
+
     def imitation_weight(state: State, by_value, residual_fwd, weigh: Divergence):
         """How much each transition is imitated, from R_f or e; and the choice and temperature of the next update.
 
@@ -266,6 +286,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
         by_value = residual_fwd if in_value is None else in_value
         by_policy = residual_fwd if expected is None else expected
+        by_policy, baseline, baseline_opt = learn_baseline(state, batch, by_policy)
         weight, choice, log_temperature = imitation_weight(state, by_value, by_policy, weigh)
         policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
             state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
@@ -294,7 +315,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             average = adaptive.running_mean(average, policy, state.step, cfg.average)
         target = polyak(value, state.target, cfg.polyak)
         new = (value, target, policy, value_opt, policy_opt, state.step + 1, log_temperature, choice, average)
-        return State(*new, critic, critic_opt), metrics
+        return State(*new, critic, critic_opt, baseline, baseline_opt), metrics
 
     return Algo(init, update, lambda state: state.policy if state.average is None else state.average)
 

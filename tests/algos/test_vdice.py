@@ -105,7 +105,8 @@ def numpy_update(name, state, batch, eta, start=0.0, averaged="off"):
     weight = np.minimum(np.maximum(worth, 0), CLAMP).mean(0)
     if state.choice is not None:
         threshold, spread = (float(x) for x in state.choice)
-        above = np.maximum(worth.mean(0) - threshold * spread, 0)
+        explained = 0.0 if state.baseline is None else baseline_values(state, s)
+        above = np.maximum(worth.mean(0) - explained - threshold * spread, 0)
         weight = np.minimum(above / above.mean(), CLAMP)
     W, b, log_std = (
         np.asarray(x, np.float64)
@@ -118,6 +119,12 @@ def numpy_update(name, state, batch, eta, start=0.0, averaged="off"):
     g = np.concatenate([(s.T @ d_mean).ravel(), d_mean.sum(0), d_log_std]) + DECAY * theta
     policy = numpy_adam(theta, g, state.policy_opt[1][0])
     return value, target, policy
+
+
+def baseline_values(state, s):
+    """What a linear baseline says of the residual."""
+    net = state.baseline.heads
+    return s @ np.asarray(net.weights[0], np.float64)[0, :, 0] + float(net.biases[0][0, 0])
 
 
 def critic_values(state, s, a):
@@ -177,6 +184,26 @@ def test_one_adaptive_update_equals_numpy(name):
     np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
     assert after.log_temperature != state.log_temperature
     np.testing.assert_allclose(metrics["temperature"], np.exp(after.log_temperature), rtol=1e-6)
+
+
+@pytest.mark.parametrize("averaged", ["off", "policy"])
+def test_one_update_with_a_baseline_equals_numpy(averaged):
+    more = {"policy_baseline": True, "double_sampling": averaged, "eta": ETA, "twin": True}
+    batch, start = make_batch(), ADAPTIVE["value_start"]
+    algo, state = algo_state("odice", batch, **ADAPTIVE, **more)
+    value, _, policy = numpy_update("odice", state, batch, ETA, start, averaged)
+    after, _ = algo.update(state, batch, jax.random.key(0))
+    np.testing.assert_allclose(flatten(after.value), value, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flatten(after.policy), policy, rtol=2e-4, atol=2e-5)
+    s, a, r, _, d = (np.asarray(x, np.float64) for x in batch[:5])
+    there, v = (np.asarray(net(obs), np.float64) for net, obs in
+                ((state.target, batch.next_obs), (state.value, batch.obs)))  # fmt: skip
+    worth = r + GAMMA * (1 - d) * (there.min(0) + start) - v - start
+    if averaged == "policy":
+        worth = critic_values(state, s, a) - v
+    error = 2 * (baseline_values(state, s) - worth.mean(0)) / len(r)
+    baseline = numpy_adam(flatten(state.baseline), np.concatenate([error @ s, [error.sum()]]), state.baseline_opt[0])
+    np.testing.assert_allclose(flatten(after.baseline), baseline, rtol=2e-4, atol=2e-5)
 
 
 def test_without_adaptive_settings_nothing_is_adapted():

@@ -1,0 +1,7 @@
+"""`python -m odice` is the command `odice`."""
+
+import sys
+
+from odice.cli.main import main
+
+sys.exit(main())
