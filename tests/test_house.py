@@ -23,7 +23,7 @@ LEVELS = [
 ]
 """A room imports from lower levels, and within its own level without cycles. The modules beside the rooms are the
 leaves."""
-LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms} | {"__main__": len(LEVELS)}
 
 
 def imports(path: Path) -> list[tuple[int, str]]:
