@@ -97,13 +97,13 @@ class VDICEConfig:
     """Initialisation of all networks: torch's uniform, or orthogonal with gain sqrt(2)."""
     batch_size: int = 256
     """Transitions per update."""
-    value_sample: float | None = None
+    value_sample: float = 0.0
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
     values are those of the data's own policy, near 0 those of its best actions. Only the excess of a weight over 1 is
-    then sent backward. None keeps the divergence, and the rewards' scale counts."""
-    policy_sample: float | None = None
+    then sent backward. 0 keeps the divergence, and the rewards' scale counts."""
+    policy_sample: float = 0.0
     """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it, and takes the
-    place of `policy_weight`. None keeps `policy_weight`."""
+    place of `policy_weight`. 0 keeps `policy_weight`."""
     policy_baseline: bool = False
     """Take from the residual what the state alone explains of it (a network with V's widths and rate, by least squares)
     before the policy chooses: what is left belongs to the action. Counts with `policy_sample` only."""
@@ -128,9 +128,7 @@ class VDICEConfig:
         )
         for name in ("value_sample", "policy_sample"):
             share = getattr(self, name)
-            require(
-                share is None or 0 < share < 1, f"{name} must lie strictly between 0 and 1, got {share}: it is a share."
-            )
+            require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
         validate(self)
         divergence(self.divergence)
@@ -184,7 +182,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             shape = {"heads": 2 if cfg.twin else 1, "layer_norm": cfg.layer_norm, "init": cfg.init}
             critic = Critic(jax.random.fold_in(key_value, 1), spec, cfg.value_hidden, **shape)
         baseline = None
-        if cfg.policy_baseline and cfg.policy_sample is not None:
+        if cfg.policy_baseline and cfg.policy_sample:
             shape = {"layer_norm": cfg.layer_norm, "init": cfg.init}
             baseline = value_network(jax.random.fold_in(key_value, 2), spec, cfg.value_hidden, heads=1, **shape)
         return State(
@@ -194,8 +192,8 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             value_opt=value_optimizer.init(value),  # pyright: ignore[reportArgumentType]
             policy_opt=policy_optimizer.init(policy),  # pyright: ignore[reportArgumentType]
             step=jnp.zeros((), jnp.int32),
-            log_temperature=None if cfg.value_sample is None else adaptive.first_temperature(),
-            choice=None if cfg.policy_sample is None else adaptive.first_choice(),
+            log_temperature=adaptive.first_temperature() if cfg.value_sample else None,
+            choice=adaptive.first_choice() if cfg.policy_sample else None,
             average=jax.tree.map(jnp.copy, policy) if cfg.average else None,
             critic=critic,
             critic_opt=None if critic is None else opt_init(value_optimizer, critic),
@@ -221,7 +219,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
                 divergence=f,
                 lam=cfg.lam,
                 discount=cfg.discount,
-                excess=cfg.value_sample is not None,
+                excess=cfg.value_sample > 0,
                 expected=expected,
             )
 
@@ -244,7 +242,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
     def learn_critic(state: State, batch: Batch, residual_fwd):
         """One step of Q towards r + gamma m V(s'), which is R_f + V(s)."""
-        if state.critic is None:
+        if state.critic is None or state.critic_opt is None:
             return None, None
         backup = jax.lax.stop_gradient(residual_fwd + state.value(batch.obs))
         error = lambda critic: jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup))
@@ -252,7 +250,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
     def learn_baseline(state: State, batch: Batch, residual):
         """The residual without what the state explains of it, before one step of the baseline towards it."""
-        if state.baseline is None:
+        if state.baseline is None or state.baseline_opt is None:
             return residual, None, None
         target = jnp.mean(jax.lax.stop_gradient(residual), axis=0, keepdims=True)
         explained, pull = jax.vjp(lambda baseline: baseline(batch.obs), state.baseline)
@@ -264,10 +262,10 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
         `by_value` is what the weights of V rest on."""
         choice, log_temperature = state.choice, state.log_temperature
-        if log_temperature is not None and cfg.value_sample is not None:
+        if log_temperature is not None:
             used = jnp.mean(weigh.weight(by_value), axis=0)
             log_temperature = adaptive.next_temperature(log_temperature, used, cfg.value_sample)
-        if choice is None or cfg.policy_sample is None:
+        if choice is None:
             # One weight per sample: the mean over the heads of the clamped weights.
             weight = jnp.mean(residual_weight(residual_fwd, weigh, cfg.policy_weight, cfg.weight_clamp), axis=0)
             return weight, choice, log_temperature

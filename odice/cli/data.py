@@ -225,6 +225,8 @@ def main(argv: list[str]) -> int:
         from odice.cli.collect import Collect
 
         commands["collect"] = Collect
+    if len(argv) > 1 and "--data" in argv[1:]:  # as `odice train` says it
+        argv = [word for i, word in enumerate(argv) if word != "--data" or i == 0]
     chosen = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="odice data",

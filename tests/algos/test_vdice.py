@@ -315,7 +315,7 @@ def test_act_handles_one_observation_and_a_batch():
         ({"batch_size": 0}, "batch_size"),
         ({"value_lr": -1.0}, "value_lr"),
         ({"weight_clamp": 0.0}, "weight_clamp"),
-        ({"value_sample": 0.0}, "value_sample must lie strictly between 0 and 1"),
+        ({"value_sample": -0.1}, "value_sample must lie between 0 and 1"),
         ({"policy_sample": 1.0}, "policy_sample must lie"),
         ({"cosine_steps": -1}, "cosine_steps"),
         ({"divergence": "hellingr"}, "Did you mean 'hellinger'"),

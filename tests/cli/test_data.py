@@ -66,6 +66,7 @@ def test_errors_make_exit_code_1(capsys, log):
     lines = log.read_text().splitlines()
     lines[5] = re.sub(r"^(\d+),[^,]*", r"\1,nan", lines[5])
     log.write_text("\n".join(lines))
+    assert run(capsys, "inspect", "--data", log)[:2] == run(capsys, "inspect", log)[:2]  # as `odice train` says it
     code, out, _ = run(capsys, "inspect", log)
     assert code == 1
     assert "not-finite" in out

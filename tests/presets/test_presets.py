@@ -138,7 +138,7 @@ def test_baselines_against_the_transcribed_table():
 def test_published_settings_adapt_nothing(name, algo, data):
     plan = make_plan(data, preset=name, algo=algo)
     found = plan.settings
-    assert (found.value_sample, found.policy_sample, found.value_start, found.cosine_steps) == (None, None, 0.0, 0)
+    assert (found.value_sample, found.policy_sample, found.value_start, found.cosine_steps) == (0.0, 0.0, 0.0, 0)
     row = odice.preset(name, algo, data)
     assert found.lam == row.values().get("lam", 0.6)
     assert found.polyak == 0.005
