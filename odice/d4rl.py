@@ -160,3 +160,8 @@ ANTMAZE_REWARDS: dict[str, dict[str, Any]] = {
     "cql": {"reward_scale": 4.0, "reward_shift": -2.0},
     "corl-cql": {"reward_scale": 10.0, "reward_shift": -5.0},
 }
+
+
+def brief(value: float) -> str:
+    """A return or a score in a line of text: one digit after the point, and three digits in all where that is more."""
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"

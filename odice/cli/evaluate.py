@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from odice.cli.estimates import LogOptions
+from odice.d4rl import brief
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
             f"{row.noise:g}",
             f"{row.start_noise:g}",
             *([f"{row.score:.1f} ± {row.score_std:.1f}"] if scored else []),
-            f"{row.mean:.1f} ± {row.std:.1f}",
-            f"{row.worst:.1f}",
+            f"{brief(row.mean)} ± {brief(row.std)}",
+            brief(row.worst),
             "-" if difference is None else f"{difference:.1f} %",
             f"{row.lengths.mean():.0f}",
             *([f"{row.cost:.2f}"] if row.cost is not None else []),

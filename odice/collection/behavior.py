@@ -23,6 +23,7 @@ from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay, segments
 from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
+from odice.d4rl import brief
 from odice.errors import Interrupted, OdiceError
 from odice.evaluation.evaluate import Environment, Evaluation, Evaluator
 from odice.run.directory import RunDirectory
@@ -253,7 +254,7 @@ class _Loop:
             }
         )
         self._last_evaluation, self._seconds = self.step, {"env": 0.0, "update": 0.0}
-        self._display.scored(f"{found.mean:.1f}", f"{self._stages['best'].mean:.1f}")
+        self._display.scored(f"return {brief(found.mean)}", brief(self._stages["best"].mean))
         self._display.update(metrics)
 
     def _random_return(self) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odice.d4rl import brief
 from odice.errors import Diverged, OdiceError
 from odice.machine import cores
 from odice.run.directory import RunDirectory
@@ -189,5 +190,5 @@ def summary(cells: Sequence[Cell]) -> str:
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{spread}"
+    spread = f" ± {brief(statistics.stdev(values))}" if len(values) > 1 else ""
+    return f"{brief(statistics.fmean(values))}{spread}"

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odice.d4rl import brief
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -57,7 +59,7 @@ class Display:
         self._text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
 
     def scored(self, last: str, best: str) -> None:
-        self._scores = f"score {last} (best {best})"
+        self._scores = f"{last} (best {best})"
 
     def note(self, text: str) -> None:
         """A sentence that stays on the screen."""
@@ -112,8 +114,8 @@ def seeds_line(folders: Sequence[Path], steps: int) -> str:
         step = last_row(folder / "metrics.jsonl").get("step")
         done = "done" if (folder / "result.json").exists() else f"{step:,}/{steps:,}" if step else "starting"
         found = last_row(folder / "evaluations.jsonl")
-        score = found.get("mean") if found.get("score") is None else found["score"]
-        parts.append(f"{folder.name} {done}" + (f" score {score:.1f}" if isinstance(score, float) else ""))
+        kind, score = ("return", found.get("mean")) if found.get("score") is None else ("score", found["score"])
+        parts.append(f"{folder.name} {done}" + (f" {kind} {brief(score)}" if isinstance(score, float) else ""))
     return "   ".join(parts)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odice.d4rl import brief
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
 from odice.run.directory import read_record
@@ -71,7 +72,9 @@ class Run:
         score = ""
         if last:
             normalized = f" (score {last['score']:.1f})" if "score" in last else ""
-            score = f" last return {last['mean']:.1f}{normalized}, best {best['mean']:.1f} at step {best['step']:,};"
+            score = (
+                f" last return {brief(last['mean'])}{normalized}, best {brief(best['mean'])} at step {best['step']:,};"
+            )
         how, which = "finished", "last"
         if chosen := self.result.get("selected"):
             which = "selected"
@@ -88,7 +91,9 @@ class Run:
             values = [last[key] for last in done if last and key in last]
             if values and len(values) == len(done):
                 mean = sum(values) / len(values)
-                return f"{head}: last {name} {mean:.1f} on average, from {min(values):.1f} to {max(values):.1f}"
+                return (
+                    f"{head}: last {name} {brief(mean)} on average, from {brief(min(values))} to {brief(max(values))}"
+                )
         return f"{head}; the runs are in {self.path}"
 
     def _frame(self, name: str) -> polars.DataFrame:

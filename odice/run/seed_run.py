@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 
 from odice.algos.validation import settings_dict
-from odice.d4rl import normalized_score
+from odice.d4rl import brief, normalized_score
 from odice.errors import Diverged, OdiceError
 from odice.evaluation.evaluate import Evaluation, evaluation_seed
 from odice.evaluation.rollout import GivenUp
@@ -305,7 +305,8 @@ class SeedRun:
         numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
         self._tell("eval", step, numbers)
         best = self._best[0] if self._best else found.mean
-        self._display.scored(_short(found, found.mean), _short(found, best))
+        kind = "return" if found.reference is None else "score"
+        self._display.scored(f"{kind} {_short(found, found.mean)}", _short(found, best))
         return True
 
     def _give_up(self, step: int, error: GivenUp) -> None:
@@ -351,4 +352,4 @@ def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _short(found: Evaluation, mean: float) -> str:
     score = normalized_score(mean, found.reference)
-    return f"{mean:.1f}" if score is None else f"{score:.1f}"
+    return brief(mean if score is None else score)

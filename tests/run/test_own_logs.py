@@ -166,7 +166,7 @@ def test_an_environment_of_this_program_is_not_sent_to_processes(tmp_path):
     together = odice.train(
         data, env=Still, seeds=2, parallel="vmap", eval_episodes=1, **SMALL, out=tmp_path / "two", quiet=True
     )
-    assert together.over_seeds() == "2 of 2 seeds finished: last return 4.0 on average, from 4.0 to 4.0"
+    assert together.over_seeds() == "2 of 2 seeds finished: last return 4 on average, from 4 to 4"
     assert together.summary().splitlines()[-1] == together.over_seeds()
 
 
@@ -194,4 +194,4 @@ def test_seeds_of_other_processes_are_read_from_their_folders(tmp_path):
     (one / "evaluations.jsonl").write_text('{"step": 2000, "mean": 12.0, "score": null}\n')
     (two / "result.json").write_text("{}")
     assert last_row(one / "metrics.jsonl") == {"step": 2000}
-    assert seeds_line([one, two, three], 5000) == "seed-0 2,000/5,000 score 12.0   seed-1 done   seed-2 starting"
+    assert seeds_line([one, two, three], 5000) == "seed-0 2,000/5,000 return 12.0   seed-1 done   seed-2 starting"
