@@ -307,8 +307,8 @@ def test_the_summary_is_the_mean_over_seeds(tmp_path):
     head, *lines = [line.split("  ") for line in summary(cells).splitlines()]
     found = [[part.strip() for part in line if part] for line in lines]
     assert found == [
-        ["one/bc", "2", "11.5 ± 2.1", "1.5 ± 0.7"],
-        ["one/iql", "1 of 2", "7.0", "-"],
+        ["one/bc", "2", "11.5 ± 2.12", "1.5 ± 0.707"],
+        ["one/iql", "1 of 2", "7", "-"],
         ["one/odice", "2", "no environment", "-"],
     ]
     assert head[0].startswith("cells")
