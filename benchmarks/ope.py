@@ -182,7 +182,7 @@ def judge(name: str, label: str, policy: Policy, data: Dataset, args) -> str:
         if form in FORMS and form not in found["estimates"]:
             began = time.process_time()
             work = Work(make_log(policy, data), DISCOUNT, args.updates)
-            found["estimates"][form] = jsonable(work.dice(form).to_dict())
+            found["estimates"][form] = jsonable(work.dice(form, work.behavior()).to_dict())
             found["seconds"][form] = time.process_time() - began
             save(file, found)
             said.append(f"{form} {found['estimates'][form]['discounted']['mean']:.3g}")

@@ -150,6 +150,16 @@ def file_names(name: str) -> tuple[str, ...]:
     return (f"{name}.hdf5",)
 
 
+_HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
+
+
+def address(name: str) -> str | None:
+    """Where D4RL offers the file of a locomotion or AntMaze -v2 data set (`d4rl/infos.py`); None for the others."""
+    if not name.endswith("-v2"):
+        return None
+    return f"{_HOST}/{'ant_maze_v2' if name.startswith('antmaze') else 'gym_mujoco_v2'}/{file_names(name)[-1]}"
+
+
 # --- rewards ---------------------------------------------------------------------------------------------------------
 
 # What published codes do to AntMaze's rewards of 0 and 1, as fields of `odice.data.preprocess.Preprocess`.

@@ -177,6 +177,7 @@ def metric_curve(group: Group, name: str) -> Curve:
 def figure3(found: Comparison, title: str) -> Figure:
     """Above: the worst episode at the last evaluation. Below: the feature product over training, for each data set."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
 
     products = {
         data: [(group, curve) for group in found.of(data) if (curve := metric_curve(group, "feature_product")).steps]
@@ -198,8 +199,9 @@ def figure3(found: Comparison, title: str) -> Figure:
                 for group, curve in products[data]:
                     _line(axes, found, group.method, curve)
                 axes.set_title(data, fontsize=8.5)
-                axes.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
-                axes.set_yscale("symlog", linthresh=1.0)
+                positive = all(value > 0 for _, curve in products[data] for value in curve.mean)
+                axes.set_yscale("log" if positive else "symlog")
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x else "0"))
                 axes.set_xlabel("updates", fontsize=8)
                 axes.tick_params(labelsize=7.5)
             for axes in flat[len(shown) :]:
@@ -227,7 +229,7 @@ def _differences(axes: Axes, found: Comparison) -> None:
         ha="right" if len(found.data) > 3 else "center",
         fontsize=8,
     )
-    axes.set_ylabel("worst episode against the mean, %")
+    axes.set_ylabel("worst episode: % off the mean", fontsize=8.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(found.methods), fontsize=9)
 
@@ -260,6 +262,7 @@ def sensitivity_figure(found: Comparison, title: str) -> Figure:
 
 def _map(figure: Figure, axes: Axes, data: str, groups: Sequence[Group]) -> None:
     values: dict[tuple[str, str], float] = {}
+    scored = all(group.scored for group in groups)
     for group in groups:
         algo, chosen = parse(group.method)
         if group.interval is not None and "lam" in chosen:
@@ -275,7 +278,7 @@ def _map(figure: Figure, axes: Axes, data: str, groups: Sequence[Group]) -> None
             axes.text(
                 column,
                 row,
-                f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}",
+                f"{value:.0f}" if scored else f"{value:.3g}",
                 ha="center",
                 va="center",
                 color=ink,
@@ -283,5 +286,8 @@ def _map(figure: Figure, axes: Axes, data: str, groups: Sequence[Group]) -> None
             )
     axes.set_xticks(range(len(etas)), [eta if not eta[0].isdigit() else f"η {eta}" for eta in etas], fontsize=8)
     axes.set_yticks(range(len(lams)), [f"λ {lam}" for lam in lams], fontsize=8)
-    axes.set_title(f"{data}, {groups[0].unit if groups else ''}", fontsize=9)
+    apart = sum(not eta[0].isdigit() for eta in etas) - 0.5
+    axes.axvline(apart, color="#ffffff", linewidth=3)
+    axes.set_xlabel("S-DICE, and O-DICE with η", fontsize=8.5)
+    axes.set_title(f"{data}, {'score' if scored else 'return'}", fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8)

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from odice.algos import entry
 from odice.collection.suite import SUFFIX, SUITE, Choices, Place
 from odice.collection.suite import chosen as suite_names
-from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, file_names
+from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, address, file_names
 from odice.errors import OdiceError, unknown_name
 from odice.presets import PRESETS, preset
 from odice.presets.imitation import TRAJECTORIES
-from odice.run.matrix import Cell, make_cells
+from odice.run.matrix import NOT_VARIED, Cell, make_cells
 from odice.run.options import RunOptions
 
 TABLE1 = ("td3-bc", "cql", "iql", "eql", "optidice", "fdvl", "sdice", "odice")
@@ -41,7 +41,6 @@ SEEDS = 5
 LOCAL_STEPS, LOCAL_SEEDS = 100_000, 3
 EVALUATIONS = 20
 """Evaluations of a run that is shorter than published: the last ten, which count, are then its second half."""
-HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 
 
 class Study(NamedTuple):
@@ -98,7 +97,8 @@ class Source(NamedTuple):
     discrete: bool = False
 
 
-OPTIONS = {field.name for field in dataclasses.fields(RunOptions)}
+OPTIONS = {field.name for field in dataclasses.fields(RunOptions)} - set(NOT_VARIED)
+"""Options that a study may be told for its runs."""
 
 
 def _fields(algo: str) -> set[str]:
@@ -120,7 +120,7 @@ def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) 
         if path is None:
             missing.append(how_to_get(name, folder))
         elif made := _made_here(path):
-            missing.append(f"{name}: {path} is not D4RL's file but {made}; put D4RL's there, or train with --data.")
+            missing.append(f"{name}: {path} is not D4RL's file but {made}; put D4RL's there")
         elif study.imitation:
             found += [
                 Source(f"{name}-traj-{i + 1}", name, name, {"data_dir": str(folder), "episode": (episode,)})
@@ -133,9 +133,7 @@ def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) 
 
 def how_to_get(name: str, folder: str | Path | None) -> str:
     """Where a D4RL file is to be had, and where to put it."""
-    file = file_names(name)[-1]
-    part = "ant_maze_v2" if name.startswith("antmaze") else "gym_mujoco_v2"
-    return f"{name}: download {HOST}/{part}/{file} once into {folder or 'a folder, and name it with --data-dir'}."
+    return f"{name}: download {address(name) or file_names(name)[-1]} into {folder or 'a folder (--data-dir)'}"
 
 
 def _made_here(path: Path) -> str | None:
@@ -158,7 +156,7 @@ def local_sources(names: Sequence[str], folder: Path) -> tuple[list[Source], lis
     place = Place(folder)
     for name in suite_names(names):
         if place.facts(name) is None:
-            missing.append(f"{name}{SUFFIX}: make it with odice suite make {name} --out {folder}.")
+            missing.append(f"{name}{SUFFIX}: odice suite make {name} --out {folder}")
             continue
         discrete = isinstance(SUITE[name].recipe, Choices)
         found.append(Source(f"{name}{SUFFIX}", str(place.file(name)), LIKE.get(name), local=True, discrete=discrete))

@@ -1,7 +1,7 @@
 """The behavior, estimated: how likely it was to do what it did, and where the policy leaves it.
 
 A network is cloned from four fifths of the episodes (softmax over a finite set of actions, else a Gaussian with one
-spread for all states) and its calibration is measured on the others: of what it gives a probability of 30 %, about 30 %
+spread for all states, that of what the mean leaves over) and its calibration is measured on the others: of what it gives a probability of 30 %, about 30 %
 should happen. Importance weights are no better than this.
 
 | actions    | weight pi(a|s) / b(a|s)                      | the policy leaves the data where
@@ -40,6 +40,8 @@ Z = (0.6744898, 1.2815516, 1.9599640)
 RARE = 0.05
 FAR = 3.0
 BINS = 10
+LEAST_SPREAD = 1e-3
+"""Of actions in [-1, 1]: a behavior without noise has no importance weights."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Behavior(NamedTuple):
     agreement: float
     """Discrete: share of steps with the logged action. Continuous: root mean square distance to it, actions in [-1,
     1]."""
+    spread: np.ndarray | None = None
+    """(act,) of continuous actions, the standard deviation of the behavior around its mean."""
 
 
 def clone(log: Log, config: CloneConfig | None = None, seed: int = 0) -> Behavior:
@@ -134,7 +138,9 @@ def _calibration_error(predicted: np.ndarray, happened: np.ndarray) -> float:
 
 def _continuous(network: GaussianPolicy, log: Log, held_out: np.ndarray) -> Behavior:
     center = _everywhere(_location, network, log.states[log.index])
-    spread = np.exp(np.clip(np.asarray(network.log_std, np.float64), network.log_std_min, None))
+    # The likeliest spread for this mean, in closed form: a learned one needs many updates to become small.
+    trained = held_out if held_out.all() else ~held_out
+    spread = np.maximum(np.sqrt(np.mean(np.square(log.action - center)[trained], axis=0)), LEAST_SPREAD)
     own = log.policy_action[log.index]
     z, z_own = (log.action - center) / spread, (log.action - own) / spread
     log_ratio = 0.5 * np.sum(z**2 - z_own**2, axis=-1)  # the spreads are the same, so the constants cancel
@@ -142,4 +148,4 @@ def _continuous(network: GaussianPolicy, log: Log, held_out: np.ndarray) -> Beha
     error = float(np.mean([abs(c - level) for c, level in zip(covered, LEVELS, strict=True)]))
     away = np.sqrt(np.mean(((own - center) / spread) ** 2, axis=-1))
     distance = math.sqrt(float(np.mean((log.action - own) ** 2)))
-    return Behavior(log_ratio, error, float(np.mean(away > FAR)), distance)
+    return Behavior(log_ratio, error, float(np.mean(away > FAR)), distance, spread)

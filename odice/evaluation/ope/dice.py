@@ -30,6 +30,9 @@ An episode that terminates goes on in an absorbing state without reward, so that
 Steps of the log count with gamma^t, so that D is the behavior's own discounted visitation: a policy that acts as the
 behavior did has zeta = 1 everywhere, which is also where zeta starts. Needs a discount below 1 in practice: without one
 the flow has to be learned over the whole horizon, so no undiscounted estimate is made.
+
+Continuous actions: a deterministic policy visits a set without volume, so it has no ratio. As for importance weights,
+the policy is estimated with the behavior's own noise: wherever pi acts above, it does so with fresh Gaussian noise.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ TABLE = 1 << 16
 BLOCK = 1024
 
 
+NOISE = 99
+"""Number of the stream of random numbers that the policy's noise comes from."""
 LEAST_MASS = 0.05
 """An estimate is not divided by less than this."""
 
@@ -103,6 +108,8 @@ class Data(NamedTuple):
     episode: Int[Array, " n"]
     first: Int[Array, " episodes"]
     counts: Float[Array, "heads episodes"]
+    noise: Array
+    """What is added to the policy's actions, as standard deviations; 0 for a choice."""
 
 
 class Params(NamedTuple):
@@ -125,13 +132,22 @@ class DICE(NamedTuple):
 
 
 def dice(
-    log: Log, discount: float, counts: np.ndarray, form: Form, config: DICEConfig | None = None, seed: int = 0
+    log: Log,
+    discount: float,
+    counts: np.ndarray,
+    form: Form,
+    config: DICEConfig | None = None,
+    seed: int = 0,
+    noise: np.ndarray | None = None,
 ) -> DICE:
-    """Learn zeta with the resamples `counts` (heads, episodes), and read the estimates from it."""
+    """Learn zeta with the resamples `counts` (heads, episodes), and read the estimates from it.
+
+    `noise` is the behavior's spread, for continuous actions.
+    """
     config = config or DICEConfig()
     c = 1 / total_weight(discount, log.horizon)
     scale = max(float(np.abs(log.reward).mean()), 1e-8)
-    data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed))
+    data, spec = device_data(log, discount, counts, scale, np.random.default_rng(seed), noise)
     keys = jax.random.split(seed_keys(seed)[0])
     nu = Critic(keys[0], spec, config.hidden, heads=len(counts))
     zeta = Critic(keys[1], spec, config.hidden, heads=len(counts), last=jax.nn.initializers.zeros)  # a ratio of 1
@@ -144,7 +160,12 @@ def dice(
 
 
 def device_data(
-    log: Log, discount: float, counts: np.ndarray, scale: float, rng: np.random.Generator
+    log: Log,
+    discount: float,
+    counts: np.ndarray,
+    scale: float,
+    rng: np.random.Generator,
+    noise: np.ndarray | None = None,
 ) -> tuple[Data, Spec]:
     """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
     clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
@@ -184,6 +205,7 @@ def device_data(
         "episode": both(log.episode[steps], owner).astype(np.int32),
         "first": (log.first + np.arange(log.episodes)).astype(np.int32),
         "counts": (counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
+        "noise": np.zeros((), np.float32) if noise is None else noise.astype(np.float32),
     }
     return jax.device_put(Data(**arrays)), Spec(log.spec.obs_dim + 1, log.spec.action_dim, log.spec.discrete)
 
@@ -205,12 +227,21 @@ def _nu(params: Params, c: float, states, actions) -> Float[Array, "heads n"]:
     return params.nu(states, actions) / c**0.5
 
 
-def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form):
+def _policy_nu(params: Params, data: Data, c: float, states, key) -> Float[Array, "heads n"]:
+    """nu in these states for what the policy does there, with noise where actions are continuous."""
+    action = data.policy_action[states]
+    if action.ndim > 1:  # in an absorbing state nothing is done
+        alive = 1.0 - data.states[states][:, -1:]
+        action = action + alive * data.noise[None] * jax.random.normal(key, action.shape)
+    return _nu(params, c, data.states[states], action)
+
+
+def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, form: Form, key):
     """nu at the start; zeta; what zeta multiplies; nu; and the heads' weights of rows and starts."""
-    here, there = data.states[data.here[rows]], data.states[data.there[rows]]
+    here = data.states[data.here[rows]]
     nu = _nu(params, c, here, data.action[rows])
-    ahead = _nu(params, c, there, data.policy_action[data.there[rows]])
-    first = _nu(params, c, data.states[data.first[starts]], data.policy_action[data.first[starts]])
+    ahead = _policy_nu(params, data, c, data.there[rows], jax.random.fold_in(key, 0))
+    first = _policy_nu(params, data, c, data.first[starts], jax.random.fold_in(key, 1))
     zeta = _ratio(params.zeta, form, here, data.action[rows])
     flow = (discount * data.goes_on[rows])[None] * ahead - nu
     residual = form.reward * data.reward[rows][None] + flow
@@ -218,10 +249,10 @@ def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, 
 
 
 def lagrangian(
-    params: Params, data: Data, rows, starts, discount: float, c: float, form: Form
+    params: Params, data: Data, rows, starts, discount: float, c: float, form: Form, key
 ) -> Float[Array, " heads"]:
     """The saddle point's function, one number per head."""
-    first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form)
+    first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form, key)
     mean = lambda x: jnp.mean(weight * x, axis=-1)
     total = c * jnp.mean(start_weight * first, axis=-1) + mean(zeta * residual)
     total += form.norm * (params.lam * (1 - mean(zeta)) + form.norm_square * jnp.square(params.lam) / 2)
@@ -243,7 +274,8 @@ def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: 
         rows_key = step_keys(loop_key, number)[0]
         rows = sample_rows(rows_key, config.batch_size, data.here.shape[0])
         starts = sample_rows(jax.random.fold_in(rows_key, INITIAL), config.batch_size, data.first.shape[0])
-        gradient = jax.grad(lambda p: lagrangian(p, data, rows, starts, discount, c, form).sum())(params)
+        noise_key = jax.random.fold_in(rows_key, NOISE)
+        gradient = jax.grad(lambda p: lagrangian(p, data, rows, starts, discount, c, form, noise_key).sum())(params)
         gradient = gradient._replace(zeta=jax.tree.map(jnp.negative, gradient.zeta))  # zeta climbs
         params, state = step(optimizer, gradient, state, params)
         return (params, polyak(params, average, config.average), state), None
@@ -256,10 +288,12 @@ def _fit(data: Data, params: Params, loop_key, discount: float, c: float, form: 
 def _read(params: Params, data: Data, discount: float, c: float, form: Form):
     """All estimates over all rows, in blocks."""
 
+    key = jax.random.key(0)
+
     def block(rows):
         zeta = _ratio(params.zeta, form, data.states[data.here[rows]], data.action[rows])
         here = _nu(params, c, data.states[data.here[rows]], data.action[rows])
-        ahead = _nu(params, c, data.states[data.there[rows]], data.policy_action[data.there[rows]])
+        ahead = _policy_nu(params, data, c, data.there[rows], jax.random.fold_in(key, rows[0]))
         flow = (discount * data.goes_on[rows])[None] * ahead - here
         weight = data.counts[:, data.episode[rows]]
         mean = lambda x: jnp.mean(weight * x, axis=-1)
@@ -268,7 +302,7 @@ def _read(params: Params, data: Data, discount: float, c: float, form: Form):
 
     blocks = jax.lax.map(block, jnp.arange(data.here.shape[0]).reshape(-1, BLOCK))
     dual, flow, mass, squares, total = jnp.mean(blocks, axis=0)
-    first = _nu(params, c, data.states[data.first], data.policy_action[data.first])
+    first = _policy_nu(params, data, c, data.first, jax.random.fold_in(key, data.here.shape[0]))
     start = jnp.mean(data.counts * first, axis=-1)
     dual, flow, mass, squares = dual / total, flow / total, mass / total, squares / total
     primal = c * start + params.lam

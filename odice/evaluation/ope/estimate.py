@@ -136,8 +136,12 @@ class Work:
         self.logged = behavior_return(log, discount, self.counts)
         self.logged_heads = behavior_return(log, discount, self.heads).replicates
 
+    def behavior(self) -> Behavior:
+        """The behavior, cloned, and the policy beside it."""
+        return clone(self.log, self.clone_config, self.seed)
+
     def run(self, estimators: Sequence[str], source: str) -> Estimates:
-        log, behavior = self.log, clone(self.log, self.clone_config, self.seed)
+        log, behavior = self.log, self.behavior()
         found = self._estimates(estimators, behavior)
         usable = [one.discounted.mean for one in found.values() if not one.unusable]
         spread = float(log.to_go(self.discount)[log.first].std())
@@ -178,12 +182,12 @@ class Work:
             found["doubly-robust"] = self._weighted("doubly-robust", robust)
         for name in estimators:
             if name in FORMS:
-                found[name] = self.dice(name)
+                found[name] = self.dice(name, behavior)
         return found
 
-    def dice(self, name: str) -> Estimate:
+    def dice(self, name: str, behavior: Behavior) -> Estimate:
         """One member of the DICE family."""
-        ratio = dice(self.log, self.discount, self.heads, FORMS[name], self.dice_config, self.seed)
+        ratio = dice(self.log, self.discount, self.heads, FORMS[name], self.dice_config, self.seed, behavior.spread)
         why = ""
         if ratio.effective < MIN_SHARE:
             why = f"its weights leave {ratio.effective:.1%} of the log"

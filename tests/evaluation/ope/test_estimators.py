@@ -1,5 +1,6 @@
 """Every estimator against the exact return of a small MDP, and bootstrap intervals against closed forms."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -227,7 +228,7 @@ def test_the_lagrangian_of_every_form_is_its_papers(world, log):
         "dice": c * nu0 + lam + mean(tau * (r + gamma * ahead - nu - lam[:, None])) - mean(tau**2) / 2,
     }
     for name, value in expected.items():
-        found = lagrangian(params, data, rows, starts, gamma, c, FORMS[name])
+        found = lagrangian(params, data, rows, starts, gamma, c, FORMS[name], jax.random.key(0))
         assert np.asarray(found) == pytest.approx(value, rel=1e-4, abs=1e-4), name
 
 

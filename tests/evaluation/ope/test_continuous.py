@@ -1,0 +1,107 @@
+"""Continuous actions against an exact value: a linear system with quadratic rewards, whose second moment is a recursion.
+
+s' = A s + B a + w,   r = -(s^2 + C a^2),   a = K s (+ noise of sd e)
+m' = (A + B K)^2 m + B^2 e^2 + var w,       E[r] = -((1 + C K^2) m + C e^2),       m = E[s^2]
+"""
+
+import numpy as np
+import pytest
+
+from odice.data.build import from_episodes
+from odice.data.meta import Meta
+from odice.evaluation.ope.behavior import clone
+from odice.evaluation.ope.bootstrap import resample
+from odice.evaluation.ope.dice import FORMS, dice
+from odice.evaluation.ope.doubly_robust import doubly_robust
+from odice.evaluation.ope.fqe import FQEConfig, fqe
+from odice.evaluation.ope.importance import behavior_return, importance
+from odice.evaluation.ope.log import make_log
+from odice.policy.file import Layout
+from odice.policy.policy import Policy
+
+A, B, C, W = 0.9, 0.5, 0.1, 0.1
+HORIZON, DISCOUNT, EPISODES = 10, 0.9, 600
+BEHAVIOR, NOISE, GAIN, LIMIT = -0.2, 0.4, -0.7, 4.0
+
+
+def exact(gain, noise, discount):
+    """The return within the horizon; starts are uniform in [-1, 1]."""
+    second, total = 1 / 3, 0.0
+    for t in range(HORIZON):
+        total -= discount**t * ((1 + C * gain**2) * second + C * noise**2)
+        second = (A + B * gain) ** 2 * second + B**2 * noise**2 + W**2
+    return total
+
+
+@pytest.fixture(scope="module")
+def log():
+    rng, episodes = np.random.default_rng(0), []
+    for _ in range(EPISODES):
+        states, actions = [rng.uniform(-1, 1)], []
+        for _ in range(HORIZON):
+            actions.append(BEHAVIOR * states[-1] + NOISE * rng.standard_normal())
+            states.append(A * states[-1] + B * actions[-1] + W * rng.standard_normal())
+        s, a = np.array(states, np.float32), np.array(actions, np.float32)
+        rewards = -(s[:-1] ** 2 + C * a**2)
+        fields = {"observations": s[:, None], "actions": a[:, None], "rewards": rewards}
+        episodes.append({**fields, "terminated": False, "truncated": True})
+    data = from_episodes(episodes, meta=Meta(action_low=(-LIMIT,), action_high=(LIMIT,)))
+    tensors = {"layers.0.weight": np.array([[GAIN / LIMIT]], np.float32), "layers.0.bias": np.zeros(1, np.float32)}
+    bound = np.array([LIMIT], np.float32)
+    return make_log(Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data)
+
+
+GAP = exact(GAIN, 0.0, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
+"""How much better the policy is."""
+
+
+def test_the_oracle_and_the_log_agree(log):
+    assert GAP > 0.2
+    found = behavior_return(log, DISCOUNT, resample(EPISODES, 200, np.random.default_rng(0)))
+    for value, spread, discount in zip(found.value, found.replicates.std(1), (DISCOUNT, 1.0), strict=True):
+        assert value == pytest.approx(exact(BEHAVIOR, NOISE, discount), abs=3 * spread)
+
+
+@pytest.fixture(scope="module")
+def behavior(log):
+    return clone(log)
+
+
+def test_the_cloned_behavior(log, behavior):
+    """Its spread is the behavior's noise, in units of [-1, 1], and what it gives 80 % happens so often."""
+    assert behavior.spread == pytest.approx([NOISE / LIMIT], rel=0.05)
+    assert behavior.calibration < 0.03
+    assert behavior.outside < 0.01
+    ratio = lambda k: np.square(log.action - k * log.policy_action[log.index] / GAIN)[:, 0]
+    truth = (ratio(BEHAVIOR) - ratio(GAIN)) / 2 / (NOISE / LIMIT) ** 2
+    assert np.median(np.abs(behavior.log_ratio - truth)) < 0.1
+
+
+def test_importance_sampling(log, behavior):
+    """Its weights are those of the policy with the behavior's noise, so that is the value it must find."""
+    found = importance(log, behavior.log_ratio, DISCOUNT, resample(EPISODES, 300, np.random.default_rng(1)))
+    assert found.value[0] == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=3 * found.replicates[0].std())
+    assert found.replicates[0].std() < 0.1 * GAP
+    assert found.effective > 50
+
+
+@pytest.mark.slow
+def test_fqe_and_doubly_robust(log, behavior):
+    heads = resample(EPISODES, 3, np.random.default_rng(2))
+    learned = fqe(log, DISCOUNT, heads, FQEConfig(updates=2000))
+    assert learned.replicates[0].mean() == pytest.approx(exact(GAIN, 0.0, DISCOUNT), abs=0.2 * GAP)
+    counts = resample(EPISODES, 300, np.random.default_rng(3))
+    robust = doubly_robust(log, learned, behavior.log_ratio, DISCOUNT, counts)
+    near = max(0.2 * GAP, 3 * robust.replicates[0].std())
+    assert robust.value[0] == pytest.approx(exact(GAIN, 0.0, DISCOUNT), abs=near)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dice", "gen-dice", "gradient-dice"])
+def test_dice(log, behavior, name):
+    """As importance sampling: the policy with the behavior's noise."""
+    found = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=behavior.spread)
+    print(name, found, exact(GAIN, 0.0, DISCOUNT), exact(GAIN, NOISE, DISCOUNT), exact(BEHAVIOR, NOISE, DISCOUNT))
+    gap = exact(GAIN, NOISE, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
+    assert found.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
+    assert found.mass == pytest.approx(1, abs=0.3)
