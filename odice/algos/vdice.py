@@ -47,6 +47,7 @@ from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, value_network
 from odice.core.optim import adam, polyak, step
 from odice.core.policies import Policy, policy_network
+from odice.core.sweep import Point
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -172,12 +173,10 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             average=jax.tree.map(jnp.copy, policy) if cfg.average else None,
         )
 
-    def values(network: Ensemble, obs):
-        return network(obs) + cfg.value_start if cfg.value_start else network(obs)
-
     def value_gradient(state: State, batch: Batch, f: Divergence):
         """The rule's gradient of V, and the residual R_f that the policy's weight is made of."""
-        target = (values(state.target, batch.obs), values(state.target, batch.next_obs)) if rule.use_target else None
+        here, there = (Point(obs, cfg.value_start or 0.0) for obs in (batch.obs, batch.next_obs))
+        target = (here(state.target), there(state.target)) if rule.use_target else None
         residuals = {}
 
         def losses(v, v_next):
@@ -193,14 +192,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
                 excess=cfg.value_sample is not None,
             )
 
-        result = rule_gradient(
-            rule,
-            state.value,
-            here=lambda value: values(value, batch.obs),
-            there=lambda value: values(value, batch.next_obs),
-            losses=losses,
-            diagnose=cfg.diagnose,
-        )
+        result = rule_gradient(rule, state.value, here, there, losses, diagnose=cfg.diagnose)
         return result, residuals["forward"]
 
     def imitation_weight(state: State, residual_fwd, weigh: Divergence):
