@@ -37,6 +37,7 @@ from odice.core.gradients import orthogonal, rule, rule_gradient
 from odice.core.networks import Init
 from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.policies import TanhPolicy
+from odice.core.sweep import Point
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -125,7 +126,9 @@ def critic_loss(
 def rule_critic_gradient(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNGKeyArray):
     """The squared error, the mean of Q, and the gradient under a rule that does not drop the backward part."""
     how, action = rule(cfg.gradient, cfg.eta), next_action(cfg, state, batch, key)
-    bars = state.critic_target(batch.obs, batch.action), state.critic_target(batch.next_obs, action)
+    pairs = (batch.obs, batch.action), (batch.next_obs, action)
+    here, there = (Point(jnp.concatenate(pair, axis=-1)) for pair in pairs)
+    bars = here(state.critic_target), there(state.critic_target)
     seen = {}
 
     def losses(q, q_next):
@@ -133,7 +136,6 @@ def rule_critic_gradient(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNG
         frozen = vdice.freeze(how, q, q_next, *bars)
         return squared_losses(frozen, batch.reward, batch.mask, cfg.discount, scale=1.0)
 
-    here, there = lambda net: net(batch.obs, batch.action), lambda net: net(batch.next_obs, action)
     result = rule_gradient(how, state.critic, here, there, losses)
     return (result.losses["forward"], jnp.mean(seen["q"])), result.gradient
 

@@ -56,6 +56,7 @@ from odice.core.gradients import Rule, orthogonal, rule_gradient, semi, true
 from odice.core.networks import Ensemble, Init, value_network
 from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.policies import Policy, policy_network
+from odice.core.sweep import Point
 from odice.types import Algo, Batch, Metrics, Spec
 
 
@@ -201,12 +202,10 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
             baseline_opt=None if baseline is None else opt_init(value_optimizer, baseline),
         )
 
-    def values(network: Ensemble, obs):
-        return network(obs) + cfg.value_start if cfg.value_start else network(obs)
-
     def value_gradient(state: State, batch: Batch, f: Divergence, expected):
         """The rule's gradient of V, and the residual R_f."""
-        target = (values(state.target, batch.obs), values(state.target, batch.next_obs)) if rule.use_target else None
+        here, there = (Point(obs, cfg.value_start or 0.0) for obs in (batch.obs, batch.next_obs))
+        target = (here(state.target), there(state.target)) if rule.use_target else None
         residuals = {}
 
         def losses(v, v_next):
@@ -223,22 +222,14 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
                 expected=expected,
             )
 
-        result = rule_gradient(
-            rule,
-            state.value,
-            here=lambda value: values(value, batch.obs),
-            there=lambda value: values(value, batch.next_obs),
-            losses=losses,
-            diagnose=cfg.diagnose,
-        )
+        result = rule_gradient(rule, state.value, here, there, losses, diagnose=cfg.diagnose)
         return result, residuals["forward"]
 
     def mean_residual(state: State, batch: Batch):
         """e(s, a) = Q(s, a) - V(s), where there is a critic."""
         if state.critic is None:
             return None
-        q = state.critic(batch.obs, batch.action) + (cfg.value_start or 0.0)
-        return q - values(state.value, batch.obs)
+        return state.critic(batch.obs, batch.action) - state.value(batch.obs)  # where both start cancels
 
     def learn_critic(state: State, batch: Batch, residual_fwd):
         """One step of Q towards r + gamma m V(s'), which is R_f + V(s)."""

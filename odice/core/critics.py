@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from odice.core.networks import MLP
+from odice.core.networks import MLP, each_head
 from odice.core.policies import draw
 from odice.types import Spec
 
@@ -37,11 +37,11 @@ class Critic(eqx.Module):
             chosen = jnp.broadcast_to(action[None, ..., None], (self.size, *action.shape, 1))
             return jnp.take_along_axis(self.every(obs), chosen, axis=-1)[..., 0]
         both = jnp.concatenate([obs, action], axis=-1)
-        return jax.vmap(lambda head: head(both)[..., 0])(self.heads)
+        return each_head(self.heads, self.size, lambda head: head(both)[..., 0])
 
     def every(self, obs: Float[Array, "*b obs"]) -> Float[Array, "heads *b actions"]:
         """Q_i(s, .) over a finite set of actions."""
-        return jax.vmap(lambda head: head(obs))(self.heads)
+        return each_head(self.heads, self.size, lambda head: head(obs))
 
     @property
     def size(self) -> int:

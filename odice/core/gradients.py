@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from odice.core import sweep
 from odice.errors import OdiceError, unknown_name
 
 FORWARD_FLOOR = 1e-10
@@ -125,11 +126,12 @@ def rule_gradient(
     """One gradient of a two-point loss under a rule.
 
     `here` and `there` evaluate the network at the two points; each runs once, and every term pulls its own gradient
-    back through that one evaluation. `losses(x, x')` builds the pair from the two outputs. The backward pass of a rule
-    with eta = 0 is skipped unless `diagnose` asks for it, so the semi-gradient costs what it should.
+    back through that one evaluation (where it is a `sweep.Point`, through one backward sweep too). `losses(x, x')`
+    builds the pair from the two outputs. The backward pass of a rule with eta = 0 is skipped unless `diagnose` asks for
+    it, so the semi-gradient costs what it should.
     """
-    x, pull = jax.vjp(here, params)
-    x_next, pull_next = jax.vjp(there, params)
+    x, pull = _vjp(here, params)
+    x_next, pull_next = _vjp(there, params)
     pair = losses(x, x_next)
     loss_f, dx_f = jax.value_and_grad(pair.forward)(x)
     loss_r, dx_r = jax.value_and_grad(pair.rest)(x)
@@ -144,6 +146,10 @@ def rule_gradient(
     (g_forward,), (g_rest,), (g_backward,) = pull(dx_f), pull(dx_r), pull_next(dx_b)
     combined, diagnostics = combine(rule, g_forward, g_backward)
     return RuleGradient(_sum(combined, g_rest), values, diagnostics)
+
+
+def _vjp(point: Callable[[PyTree], PyTree], params: PyTree) -> tuple[PyTree, Callable[[PyTree], tuple[PyTree]]]:
+    return sweep.vjp(point, params) if isinstance(point, sweep.Point) else jax.vjp(point, params)
 
 
 def _sum(a: PyTree, b: PyTree) -> PyTree:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from odice.core.dense import dense
 from odice.types import Spec
 
 Init = Literal["torch", "orthogonal", "orthonormal", "glorot", "he"]
@@ -93,7 +94,7 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, "*b fan_in"]) -> Float[Array, "*b fan_out"]:
         last = len(self.weights) - 1
         for i, weight in enumerate(self.weights):
-            x = x @ weight
+            x = dense(x, weight)
             if i < len(self.biases):
                 x = _add(x, self.biases[i])
             if i < last:
@@ -113,10 +114,27 @@ def _add(x: Array, bias: Array | np.ndarray) -> Array:
 
 
 def _layer_norm(x: Array, scale: Array | np.ndarray, shift: Array | np.ndarray) -> Array:
-    mean = jnp.mean(x, axis=-1, keepdims=True)
-    centred = x - mean
-    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    return _add(centred * jax.lax.rsqrt(variance + LAYER_NORM_EPS) * along_last(scale, x), shift)
+    return _add(standardized(x) * along_last(scale, x), shift)
+
+
+def standardized(x: Array, axis: int = -1) -> Array:
+    """Mean 0 and variance 1 along the features: LayerNorm before its scale and shift."""
+    centred = x - jnp.mean(x, axis=axis, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=axis, keepdims=True) + LAYER_NORM_EPS)
+
+
+def head(heads: MLP, i: int) -> MLP:
+    """One network of a stack."""
+    return jax.tree.map(lambda leaf: leaf[i], heads)
+
+
+def each_head(heads: MLP, size: int, call: Callable[[MLP], Array]) -> Array:
+    """`call` on every network of a stack, its results stacked.
+
+    Written out and not a `vmap`: products of single matrices run faster on a CPU than a batch of them, and their
+    gradients come out in the parameters' own layout.
+    """
+    return jnp.stack([call(head(heads, i)) for i in range(size)])
 
 
 class Ensemble(eqx.Module):
@@ -130,7 +148,7 @@ class Ensemble(eqx.Module):
         self.size = size
 
     def __call__(self, x: Float[Array, "b n"]) -> Float[Array, "heads b"]:
-        return jax.vmap(lambda head: head(x)[..., 0])(self.heads)
+        return each_head(self.heads, self.size, lambda head: head(x)[..., 0])
 
 
 def value_network(key: PRNGKeyArray, spec: Spec, hidden: Sequence[int], *, heads: int, **options) -> Ensemble:

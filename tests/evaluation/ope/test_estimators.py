@@ -200,7 +200,6 @@ def test_dice_starts_at_the_behavior(world, log):
 
 def test_the_lagrangian_of_every_form_is_its_papers(world, log):
     """GenDICE and GradientDICE maximize over f = -nu and u = lam what is minimized here; DualDICE has -nu for nu."""
-    import jax
     import jax.numpy as jnp
 
     from odice.core.critics import Critic

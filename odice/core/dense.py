@@ -1,0 +1,42 @@
+"""A matrix product whose weight gradient is written the way a CPU computes it fastest.
+
+Of y = x w, reverse mode makes the weight gradient x^T dy. XLA's fast matrix products for CPUs know no transposed left
+side; a slower one steps in: a fifth slower for square layers, ten times slower for a layer with few outputs. So the
+transposed matrix is made first, behind a barrier, or the compiler would fold it back into the product; and the
+gradient of a narrow layer is computed as (dy^T x)^T (benchmarks/NOTES.md has the numbers).
+"""
+
+from __future__ import annotations
+
+import jax
+from jaxtyping import Array, Float
+
+NARROW = 64
+"""Up to this many columns a matrix counts as narrow."""
+
+
+@jax.custom_vjp
+def dense(x: Float[Array, "*b n"], weight: Float[Array, "n m"]) -> Float[Array, "*b m"]:
+    """x @ weight."""
+    return x @ weight
+
+
+def _forward(x, weight):
+    return x @ weight, (x, weight)
+
+
+def _backward(kept, dy):
+    x, weight = kept
+    return dy @ weight.T, weight_gradient(x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1]))
+
+
+dense.defvjp(_forward, _backward)
+
+
+def weight_gradient(x: Float[Array, "b n"], dy: Float[Array, "b m"]) -> Float[Array, "n m"]:
+    """x^T dy."""
+    if dy.shape[-1] <= NARROW:
+        return jax.lax.optimization_barrier(dy.T @ x).T
+    if x.shape[-1] <= NARROW:
+        return x.T @ dy
+    return jax.lax.optimization_barrier(x.T) @ dy
