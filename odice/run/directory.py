@@ -100,6 +100,12 @@ class RunDirectory:
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})
             elif changes := differences(found, identity):
+                if name := _schedule(found, identity):
+                    raise OdiceError(
+                        f"{self.path} holds a run whose learning rates fall to 0 over its {found['steps']:,} updates, so "
+                        f"it cannot be continued to {identity['steps']:,}; choose another folder with --out, and for a "
+                        f"run that can be made longer --{name.replace('_', '-')} 0."
+                    )
                 raise OdiceError(
                     f"{self.path} holds a run of another configuration ({'; '.join(changes[:6])}); use the same "
                     "settings to continue it, or choose another folder with --out."
@@ -155,6 +161,16 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: not an object of named values; restore the file, or start a new run with --out.")
     return unsealed(found, path)
+
+
+def _schedule(found: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:
+    """The setting that is the run's own length, if a change of length is all that differs."""
+    settings = identity["settings"]
+    names = [name for name, value in settings.items() if found.get("settings", {}).get(name) != value]
+    same = {**found, "steps": identity["steps"], "settings": {**found.get("settings", {}), **settings}}
+    if len(names) != 1 or differences(same, identity):
+        return None
+    return names[0] if found["settings"][names[0]] == found.get("steps") else None
 
 
 def _longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import odice
 from odice.errors import Interrupted, OdiceError
 from odice.run.checkpoint import CheckpointWarning
 from odice.run.evaluations import BackgroundEvaluator
+from odice.run.directory import RunDirectory
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines
 from odice.run.seed_run import SeedRun
@@ -77,6 +78,19 @@ def test_a_finished_run_made_longer_is_the_long_run(tmp_path, whole):
         train(tmp_path / "run", steps=120)
     with pytest.raises(OdiceError, match="eval_every: 40 there, 50 now; steps: 200 there, 300 now"):
         train(tmp_path / "run", steps=300, eval_every=50)
+
+
+def test_a_run_with_a_schedule_says_why_it_cannot_be_longer(tmp_path):
+    config = {"steps": 200, "eval_every": 40, "settings": {"cosine_steps": 200, "lam": 0.5}}
+    longer = {**config, "steps": 300, "settings": {**config["settings"], "cosine_steps": 300}}
+    with RunDirectory(tmp_path) as folder:
+        folder.claim(config, {})
+        with pytest.raises(OdiceError, match=r"fall to 0 over its 200 updates.*--cosine-steps 0"):
+            folder.claim(longer, {})
+        with pytest.raises(OdiceError, match=r"eval_every: 40 there, 50 now; settings.cosine_steps"):
+            folder.claim({**longer, "eval_every": 50}, {})
+        with pytest.raises(OdiceError, match=r"lam: 0.5 there, 0.6 now"):
+            folder.claim({**config, "settings": {**config["settings"], "lam": 0.6}}, {})
 
 
 def test_asked_to_stop_at_random_moments(tmp_path, whole):
