@@ -30,8 +30,8 @@ class LogOptions:
     too."""
     horizon: int | None = None
     """Steps that count; by default the longest episode of the log."""
-    estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "dice")
-    """Who is asked: also dual-dice, gen-dice and gradient-dice."""
+    estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "gradient-dice")
+    """Who is asked: also dual-dice, gen-dice and dice."""
     updates: int | None = None
     """Updates of FQE, 4000 by default; the other networks' change in proportion."""
     data_dir: Path | None = None

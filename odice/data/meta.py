@@ -33,6 +33,8 @@ class Meta:
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     obs_columns: tuple[Column, ...] | None = None
     """How a row of the table became an observation (`odice.encoding`)."""
+    obs_units: tuple[tuple[str, str], ...] | None = None
+    """(column, its unit), where the schema says so."""
     action_names: tuple[str, ...] | None = None
     """The columns of the action or, of discrete actions, what each number means."""
 
@@ -60,7 +62,15 @@ class Meta:
             values[key] = tuple(value) if isinstance(value, list) else value
         if "obs_layout" in values:
             values["obs_layout"] = tuple((name, size) for name, size in values["obs_layout"])
+        if "obs_units" in values:
+            values["obs_units"] = tuple((name, unit) for name, unit in values["obs_units"])
         return cls(**values)
+
+    @property
+    def obs_names(self) -> tuple[str, ...]:
+        """A name for every number of an observation; empty where none are known."""
+        layout = self.obs_layout or ()
+        return tuple(name if size == 1 else f"{name}[{i}]" for name, size in layout for i in range(size))
 
     def after(self, step: str) -> Meta:
         return replace(self, history=(*self.history, step))
@@ -113,6 +123,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "ref_max": _is_number,
     "obs_layout": _is_list_of(_is_part),
     "obs_columns": _is_list_of(is_column),
+    "obs_units": _is_list_of(
+        lambda pair: isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_text, pair))
+    ),
     "action_names": _is_list_of(_is_text),
     "history": _is_list_of(_is_text),
     "evidence": _is_evidence,

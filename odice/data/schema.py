@@ -79,6 +79,8 @@ class Schema:
     categories: tuple[str, ...] = ()
     """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the
     values."""
+    units: tuple[str, ...] = ()
+    """Units of observation columns, as `heart_rate=bpm`; they travel with the policy."""
     missing: Missing | None = None
     """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute
     the column's median, or split the episode there, which also takes out rows without an action or a reward."""
@@ -199,6 +201,8 @@ class TableFlags:
     categories: tuple[str, ...] = ()
     """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the
     values."""
+    units: tuple[str, ...] = ()
+    """Units of observation columns, as 'heart_rate=bpm'; they travel with the policy."""
     missing: Missing | None = None
     """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median,
     or split the episode there."""

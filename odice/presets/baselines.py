@@ -179,7 +179,59 @@ def _optidice() -> Table:
     return Table(general, protocol, rows(Row({}, protocol), Row({}, protocol), maze2d_umaze_v1=maze))
 
 
+# --- codes without D4RL's data: general values, no rows ---------------------------------------------------------------
+
+
+def _algae_dice() -> Table:
+    code = "official code of AlgaeDICE (google-research/algae_dice)"
+    general = settings(
+        f"{code}, flags of train_eval.py",
+        alpha=0.01,
+        exponent=1.5,
+        discount=0.99,
+        polyak=0.005,
+        policy_delay=2,
+        critic_lr=1e-3,
+        policy_lr=1e-3,
+        batch_size=256,
+    )
+    general |= settings(
+        f"{code}, algae.py",
+        gradient="true",
+        online_share=0.05,
+        init_temperature=1.0,
+        orthogonal_penalty=1e-4,
+        critic_hidden=(256, 256),
+        policy_hidden=(256, 256),
+        init="orthonormal",
+    )
+    source = f"{code}: 500,000 steps and as many updates, bootstrapping where time ran out; it collects its own data"
+    return Table(general, Protocol(steps=500_000, convention="bootstrap", source=source))
+
+
+def _copti_dice() -> Table:
+    code = "official code of CoptiDICE (google-deepmind/constrained_optidice, c58783e)"
+    general = settings(
+        f"{code}, flags of run_experiment.py",
+        alpha=0.01,
+        cost_limit=0.1,
+        bound_radius=0.01,
+        divergence="soft-chi2",
+        gradient_penalty=1e-5,
+        discount=0.995,
+        value_lr=3e-4,
+        policy_lr=3e-4,
+        batch_size=1024,
+    )
+    # Its policy, a mixture of Gaussians behind residual blocks of 1024, is not here.
+    general |= settings(f"{code}, networks of V and chi", value_hidden=(512, 512, 256), layer_norm=True)
+    source = f"{code}; its examples run 50 updates, so the length is ours"
+    return Table(general, Protocol(convention="bootstrap", source=source))
+
+
 TABLES = {
+    "algae-dice": _algae_dice(),
+    "copti-dice": _copti_dice(),
     "iql": _iql(),
     "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
     "eql": _ivr(2.0, 0.5, 5.0, sharpness=10.0, exponent_cap=5.0),

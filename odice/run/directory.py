@@ -102,8 +102,8 @@ class RunDirectory:
             elif changes := differences(found, identity):
                 if name := _schedule(found, identity):
                     raise OdiceError(
-                        f"{self.path} holds a run whose learning rates fall to 0 over its {found['steps']:,} updates, so "
-                        f"it cannot be continued to {identity['steps']:,}; choose another folder with --out, and for a "
+                        f"{self.path} holds a run whose learning rates fall to 0 over its {found['steps']:,} updates, "
+                        f"so it cannot be continued to {identity['steps']:,}; choose another folder with --out, and for a "
                         f"run that can be made longer --{name.replace('_', '-')} 0."
                     )
                 raise OdiceError(

@@ -133,9 +133,11 @@ def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -
     unseen, known = (observations(chosen) for chosen in parts)
     if held is not None:
         unseen = np.concatenate([unseen, held.step_observations()])
-    layout = dataset.meta.obs_layout or ()
-    names = tuple(name if size == 1 else f"{name}[{i}]" for name, size in layout for i in range(size))
-    return fit_guard(known, unseen, names if len(names) == known.shape[1] else ())
+    names = dataset.meta.obs_names
+    if len(names) != known.shape[1]:
+        return fit_guard(known, unseen)
+    unit = dict(dataset.meta.obs_units or ())
+    return fit_guard(known, unseen, names, tuple(unit.get(name, "") for name in names) if unit else ())
 
 
 def _apart(

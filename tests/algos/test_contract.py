@@ -1,7 +1,9 @@
 """What every registered algorithm must do: learn, save, load, resume bit for bit, export, compile once, share a `vmap`.
 
 The task is small enough for seconds: half of the logged actions push the right way, the other half pushes a little the
-wrong way. Cloning them all earns a quarter of what imitating the better half does.
+wrong way. Cloning them all earns a third of what imitating the better half does. The two halves overlap a little: where
+there is a gap between two kinds of action, OptiDICE's information projection, which seeks modes, stays at the nearer
+one.
 """
 
 import dataclasses
@@ -24,20 +26,25 @@ from odice.types import Spec
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
-RUN: dict[str, typing.Any] = {"steps": 1000, "eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
+RUN: dict[str, typing.Any] = {"eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
 RUN |= {"holdout": 0.0, "convention": "qlearning", "normalize_obs": False}  # a state acts as its policy does
 
 
 def pushes(n: int = 2000, seed: int = 0, good: float = 0.5) -> dict[str, np.ndarray]:
-    """States, pushes along each axis of which a share is good, and how much they helped."""
+    """States, pushes along each axis of which a share is good, and how much they helped.
+
+    A state's last number is how much the push before it helped, so a pair of states tells pushes apart; nothing else of
+    the next state does.
+    """
     rng = np.random.default_rng(seed)
     obs = rng.uniform(-1, 1, (n, 3)).astype(np.float32)
     right = np.sign(obs[:, :2])
     strength = np.where(rng.random(n) < good, 0.8, -0.3)[:, None]
-    action = (right * strength + rng.normal(0, 0.05, (n, 2))).astype(np.float32)
+    action = np.clip(right * strength + rng.normal(0, 0.2, (n, 2)), -1, 1).astype(np.float32)
     ends = rng.random(n) < 0.1
     ends[-1] = True
     rewards = np.mean(right * action, axis=1).astype(np.float32)
+    obs[1:, 2] = np.where(ends[:-1], obs[1:, 2], rewards[:-1])
     return {
         "observations": obs,
         "actions": action,
@@ -63,8 +70,6 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
         "discriminator_steps": 200,
         "state_only": False,
         "discriminator_penalty": 0.1,
-        "init_temperature": 0.05,
-        "extraction": "cloning",  # sooner there than the information projection, which test_optidice has
     }
     for field in hints:
         if field.endswith("hidden"):
@@ -74,13 +79,18 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
     return {key: value for key, value in found.items() if key in hints} | more
 
 
+def updates(name: str) -> int:
+    """How long a run is: AlgaeDICE's temperature starts at 1, and takes its time to fall."""
+    return 2500 if name == "algae-dice" else 1000
+
+
 def build(name: str, spec: Spec = SPEC):
     return entry(name).build(make_plan("x", algo=name, **tiny(name)).settings, spec)
 
 
 def train(name: str, out):
     """A run on the pushes; an algorithm that asks for demonstrations finds some good ones beside them."""
-    asked = RUN | tiny(name) | {"algo": name, "out": out}
+    asked = RUN | tiny(name) | {"algo": name, "out": out, "steps": updates(name)}
     if not build(name).expert:
         return odice.train(pushes(), **asked)
     return odice.imitate(pushes(200, seed=1, good=1.0), suboptimal=pushes(), absorbing=False, **asked)
@@ -143,8 +153,7 @@ def test_learns(name, trained):
     behaviour = float(np.mean(pushes()["rewards"]))
     assert behaviour == pytest.approx(0.25, abs=0.03)
     score = earned(trained(name).policy)
-    # The next state is drawn anew here, so pairs of states say nothing about the push.
-    knows_better = name != "lobs-dice" and (build(name).expert or reads_rewards(name))
+    knows_better = build(name).expert or reads_rewards(name)
     assert score > (0.4 if knows_better else 0.8 * behaviour), score
 
 
@@ -158,7 +167,7 @@ def test_the_saved_policy_acts_like_the_saved_state(name, trained):
     found = checkpoints.restore(lambda facts: {"state": like})
     checkpoints.close()
     assert found is not None
-    assert found.step == run.policy.about["step"] == RUN["steps"]
+    assert found.step == run.policy.about["step"] == updates(name)
     obs = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
     np.testing.assert_allclose(run.policy(obs), algo.act(found.arrays["state"], jnp.asarray(obs)), atol=1e-5)
 
@@ -182,7 +191,7 @@ def test_resumes_bit_for_bit(name, trained, tmp_path, monkeypatch):
     with pytest.raises(Killed):
         train(name, tmp_path / "run")
     again = train(name, tmp_path / "run")
-    assert len(seen) == 9 + 15  # five pieces of fifty were in the checkpoint
+    assert len(seen) == 9 + updates(name) // PIECE - 5  # five pieces of fifty were in the checkpoint
     assert again.result == trained(name).result
     assert (again.path / "metrics.jsonl").read_bytes() == (trained(name).path / "metrics.jsonl").read_bytes()
 

@@ -52,29 +52,34 @@ def as_transitions(batch):
 
 
 SETTINGS = {
-    "value-dice": {"gradient_penalty": 1.0, "critic_lr": 1e-3, "policy_lr": 1e-3},
-    "iq-learn": {"critic_lr": 3e-3, "policy_lr": 3e-3},
-    "oq-dice": {"critic_lr": 3e-3, "policy_lr": 3e-3},
+    "value-dice": {"gradient_penalty": 1.0, "critic_lr": 1e-3, "policy_lr": 1e-4},  # a saddle: the policy goes slowly
+    "iq-learn": {"critic_lr": 1e-3, "policy_lr": 1e-3},
+    "oq-dice": {"critic_lr": 1e-3, "policy_lr": 1e-3},
 }
+SEEDS = (0, 1)
 
 
 @functools.cache
-def puller(name):
+def pullers(name):
     nets = {"critic_hidden": (64, 64), "policy_hidden": (64, 64), "discount": DISCOUNT}
-    return trained(name, Spec(2, 2), as_transitions(pulls()), 1500, **nets, **SETTINGS[name])
+    algo, data = make(name, Spec(2, 2), **nets, **SETTINGS[name]), as_transitions(pulls())
+    begin, chunk = jax.jit(lambda seed: initial_state(algo, seed)), make_chunk(algo, 128, 800)
+    return algo, [chunk(begin(seed), data, seed, 0)[0] for seed in SEEDS]
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_imitates_a_continuous_expert(name):
-    algo, state, _ = puller(name)
+    """Both seeds. A policy that does nothing has an error of 0.65, the root mean square of the expert's
+    actions."""
+    algo, states = pullers(name)
     new = pulls(seed=1)
-    error = np.sqrt(np.mean(np.square(np.asarray(algo.act(state, new.obs)) - new.action)))
-    assert error < 0.45, error  # a policy that does nothing has 0.65, the root mean square of the expert's actions
+    errors = [np.sqrt(np.mean(np.square(np.asarray(algo.act(state, new.obs)) - new.action))) for state in states]
+    assert max(errors) < 0.3, errors
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_the_recovered_reward_ranks_the_expert_over_random_moves(name):
-    _, state, _ = puller(name)
+    state = pullers(name)[1][0]
     temperature = 0.0 if name == "value-dice" else TEMPERATURE
     reward = lambda batch: np.asarray(
         recovered_reward(

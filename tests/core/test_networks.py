@@ -162,6 +162,14 @@ def test_residual_weights_for_pearson(form, expected):
     np.testing.assert_allclose(residual_weight(residual, divergence("pearson"), form, clamp=7.0), expected)
 
 
+@pytest.mark.parametrize("form", ["residual", "ratio"])
+def test_with_kl_the_weight_is_the_ratio(form):
+    """The released code takes e^(R - 1) then, and so does the `reference` preset, whose form is `residual`."""
+    residual = np.array([-4.0, 0.0, 1.0, 2.0, 6.0])
+    weight = residual_weight(jnp.asarray(residual, jnp.float32), divergence("kl"), form, clamp=100.0)
+    np.testing.assert_allclose(weight, np.minimum(np.exp(residual - 1), 100), rtol=1e-6)
+
+
 def test_weighted_cloning_and_its_shape():
     policy = CategoricalPolicy(KEY, Spec(3, 4, discrete=True), (8,))
     action, weight = jnp.asarray([0, 3, 1, 2, 2]), jnp.arange(5.0)

@@ -4,7 +4,7 @@ import pytest
 
 import odice
 from odice.algos import algorithms
-from odice.presets.imitation import TABLES, TRAJECTORIES
+from odice.presets.imitation import SEEDS, TABLES, TRAJECTORIES
 
 EVERY = [(name, algo) for name, tables in TABLES.items() for algo in tables]
 
@@ -51,7 +51,7 @@ def test_the_paper_compares_with_three_others_on_four_trajectories():
         assert odice.preset("paper", algo, "walker2d-expert-v2", imitation=True).protocol.steps == 1_000_000
     clone, own = (odice.preset("paper", algo, imitation=True).values() for algo in ("bc", "odice"))
     assert (clone["policy_hidden"], clone["policy_lr"], clone["policy"]) == ((256, 256), own["policy_lr"], "gaussian")
-    assert TRAJECTORIES == (1, 10, 20, 30)
+    assert (TRAJECTORIES, SEEDS) == ((1, 10, 20, 30), (0, 10, 100))  # the released script's loops
 
 
 def test_official_codes_beside_imperfect_data():

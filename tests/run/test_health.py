@@ -219,3 +219,31 @@ def test_a_run_that_clones_is_good(tmp_path, capsys):
     assert run.result["health"]["measures"]["agreement"] > 0.6
     assert run.policy.guard is not None
     assert run.policy.guard.names == hospital.VITALS
+
+
+def test_units_of_the_schema_travel_to_the_guard(tmp_path):
+    rng, n = np.random.default_rng(0), 120
+    lines = [f"{x:.3f},{y:.3f},{a:.3f},1.0,{i % 20 == 19:d}" for i, (x, y, a) in enumerate(rng.uniform(-1, 1, (n, 3)))]
+    (tmp_path / "log.csv").write_text("\n".join(["pulse,pressure,action,reward,terminated", *lines]))
+    schema = tmp_path / "schema.toml"
+    schema.write_text('observation = ["pulse", "pressure"]\nunits = ["pressure=mmHg"]\n')
+    run = odice.train(
+        tmp_path / "log.csv",
+        algo="bc",
+        schema=str(schema),
+        out=tmp_path / "run",
+        policy_hidden=(8,),
+        batch_size=8,
+        **QUICK,
+    )
+    guard = odice.Policy.load(run.path / "policy" / "last").guard
+    assert guard is not None
+    assert (guard.names, guard.units) == (("pulse", "pressure"), ("", "mmHg"))
+    (said,) = guard.explain(np.array([0.0, 40.0]))
+    assert said.startswith("pressure is 40 mmHg; the log has -")
+    for units, why in (
+        ("lactate=mmol/l", "'lactate' .for `units`. is no observation column"),
+        ("pulse", "has no unit"),
+    ):
+        with pytest.raises(OdiceError, match=why):
+            odice.load(tmp_path / "log.csv", observation=["pulse", "pressure"], units=[units])

@@ -10,8 +10,8 @@ import pytest
 import odice
 from odice.errors import Interrupted, OdiceError
 from odice.run.checkpoint import CheckpointWarning
-from odice.run.evaluations import BackgroundEvaluator
 from odice.run.directory import RunDirectory
+from odice.run.evaluations import BackgroundEvaluator
 from odice.run.interrupt import Stop
 from odice.run.loggers import JsonLines
 from odice.run.seed_run import SeedRun

@@ -65,6 +65,7 @@ def _about_values(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
     return [
         f"{'' if pins else '# '}categories = {_list(pins)}  # columns of words; also those whose numbers are "
         "categories",
+        '# units = ["column=unit"]  # they travel with the policy, for its guard',
         f'{"" if gaps else "# "}missing = "forward-fill"  # or impute, split, refuse',
         "# missing_indicator = true  # a column beside each that lacks values says where",
         "# max_gap = 1.0  # split episodes where the step column moves by more (seconds for times)",

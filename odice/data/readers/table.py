@@ -62,6 +62,7 @@ def read(
     ref_min: float | None = None,
     ref_max: float | None = None,
     categories: Sequence[str] | str | None = None,
+    units: Sequence[str] | str | None = None,
     missing: Missing | None = None,
     missing_indicator: bool | None = None,
     max_gap: float | None = None,
@@ -352,6 +353,8 @@ def _build(
     if named:
         parts = layout(encoded.columns)
         meta = replace(meta, obs_layout=parts, obs_columns=encoded.columns, action_names=names)
+    if schema.units:
+        meta = replace(meta, obs_units=_units(schema, where))
     return from_steps(
         observations,
         actions,
@@ -394,6 +397,16 @@ def _saved_meta(file: Path) -> Meta | None:
         return Meta.from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise OdiceError(f"{file}: its metadata 'odice' is damaged ({_brief(error)}); write the file again.") from error
+
+
+def _units(schema: Schema, where: str) -> tuple[tuple[str, str], ...]:
+    """(column, its unit), from entries `column=unit`."""
+    found = [entry.partition("=") for entry in schema.units]
+    for name, _, unit in found:
+        if name not in schema.observation or not unit:
+            what = "is no observation column" if unit else "has no unit; write `column=unit`"
+            raise OdiceError(f"{where}: {name!r} (for `units`) {what}.")
+    return tuple((name, unit) for name, _, unit in found)
 
 
 def _declared(meta: Meta, schema: Schema, width: int) -> Meta:

@@ -1,8 +1,8 @@
 """The behavior, estimated: how likely it was to do what it did, and where the policy leaves it.
 
-A network is cloned from four fifths of the episodes (softmax over a finite set of actions, else a Gaussian with one
-spread for all states, that of what the mean leaves over) and its calibration is measured on the others: of what it gives a probability of 30 %, about 30 %
-should happen. Importance weights are no better than this.
+A network is cloned from four fifths of the episodes (softmax over a finite set of actions, else a Gaussian whose one
+spread for all states is that of what the mean leaves over) and its calibration is measured on the others: of what it
+gives a probability of 30 %, about 30 % should happen. Importance weights are no better than this.
 
 | actions    | weight pi(a|s) / b(a|s)                      | the policy leaves the data where
 |

@@ -23,7 +23,7 @@ from odice.jsonable import jsonable
 from odice.policy.policy import Policy
 
 ESTIMATORS = ("fqe", "importance", "doubly-robust", *FORMS)
-DEFAULT = ("fqe", "importance", "doubly-robust", "dice")
+DEFAULT = ("fqe", "importance", "doubly-robust", "gradient-dice")
 DISCOUNT = 0.99
 
 

@@ -162,6 +162,7 @@ def _check_fits(policy: Policy, data: Dataset) -> None:
         )
     if not data.discrete:
         _check_bounds(policy, data)
+    _check_names(policy, data)
     if policy.obs_mean is not None and policy.obs_scale is not None:
         away = np.abs(data.observations.mean(0, dtype=np.float64) - policy.obs_mean) / policy.obs_scale
         if away.max() > FAR:
@@ -169,6 +170,20 @@ def _check_fits(policy: Policy, data: Dataset) -> None:
                 f"{source}: the mean of observation {int(away.argmax())} lies {away.max():.0f} scales from the one the "
                 "policy was trained on; the columns are others, in another order, or in other units."
             )
+
+
+def _check_names(policy: Policy, data: Dataset) -> None:
+    """Columns of a table have names, and the policy knows those it was trained on."""
+    known = () if policy.guard is None else policy.guard.names
+    found = data.meta.obs_names
+    if not known or len(found) != len(known) or known == found:
+        return
+    i = next(i for i, (ours, theirs) in enumerate(zip(known, found, strict=True)) if ours != theirs)
+    order = "the same columns in another order" if set(known) == set(found) else "another column"
+    raise OdiceError(
+        f"{data.meta.source}: {order}: observation {i} is {found[i]!r} in the log and {known[i]!r} in the policy's "
+        "training; name the columns in the policy's order with --schema or --observation-columns."
+    )
 
 
 def _check_bounds(policy: Policy, data: Dataset) -> None:

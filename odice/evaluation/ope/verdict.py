@@ -33,7 +33,7 @@ MIN_SHARE = 0.02
 MASS = (0.7, 1.4)
 """Total mass of density ratios that counts as 1."""
 SLACK = 0.01
-JUDGES = ("fqe", "importance", "doubly-robust", "dice")
+JUDGES = ("fqe", "importance", "doubly-robust", "gradient-dice")
 """Who is asked, if there: one of each kind. The other members of the DICE family are shown and not asked."""
 
 Answer = Literal["better", "not better", "cannot tell"]

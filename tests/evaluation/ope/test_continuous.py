@@ -1,4 +1,4 @@
-"""Continuous actions against an exact value: a linear system with quadratic rewards, whose second moment is a recursion.
+"""Continuous actions against an exact value: a linear system with quadratic rewards; its second moment is a recursion.
 
 s' = A s + B a + w,   r = -(s^2 + C a^2),   a = K s (+ noise of sd e)
 m' = (A + B K)^2 m + B^2 e^2 + var w,       E[r] = -((1 + C K^2) m + C e^2),       m = E[s^2]
@@ -97,11 +97,10 @@ def test_fqe_and_doubly_robust(log, behavior):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dice", "gen-dice", "gradient-dice"])
+@pytest.mark.parametrize("name", ["dual-dice", "gen-dice", "gradient-dice"])
 def test_dice(log, behavior, name):
     """As importance sampling: the policy with the behavior's noise."""
     found = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=behavior.spread)
-    print(name, found, exact(GAIN, 0.0, DISCOUNT), exact(GAIN, NOISE, DISCOUNT), exact(BEHAVIOR, NOISE, DISCOUNT))
     gap = exact(GAIN, NOISE, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
     assert found.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
     assert found.mass == pytest.approx(1, abs=0.3)

@@ -1,6 +1,5 @@
 """Every estimator against the exact return of a small MDP, and bootstrap intervals against closed forms."""
 
-import jax
 import numpy as np
 import pytest
 

@@ -15,6 +15,7 @@ from odice.evaluation.ope.log import make_log
 from odice.evaluation.ope.select import select
 from odice.evaluation.ope.verdict import judge
 from odice.policy.file import Layout
+from odice.policy.guard import fit_guard
 from odice.policy.policy import Policy
 from tests.evaluation.ope.support import World, tabular_policy
 
@@ -30,15 +31,19 @@ def ask(improvement, undiscounted=UP, unusable=(), **facts):
 @pytest.mark.parametrize(
     ("found", "answer", "says"),
     [
-        (ask({"fqe": UP, "dice": UP}), "better", "at least 1.2 more"),
-        (ask({"fqe": DOWN, "dice": DOWN}, DOWN), "not better", "between 1 and 3 less"),
-        (ask({"fqe": WIDE, "dice": UP}), "cannot tell", "as low as -0.8"),
-        (ask({"fqe": UP, "dice": DOWN}), "cannot tell", "disagree: fqe say better, dice"),
-        (ask({"fqe": UP, "dice": UP}, DOWN), "cannot tell", "undiscounted"),
+        (ask({"fqe": UP, "gradient-dice": UP}), "better", "at least 1.2 more"),
+        (ask({"fqe": DOWN, "gradient-dice": DOWN}, DOWN), "not better", "between 1 and 3 less"),
+        (ask({"fqe": WIDE, "gradient-dice": UP}), "cannot tell", "as low as -0.8"),
+        (ask({"fqe": UP, "gradient-dice": DOWN}), "cannot tell", "disagree: fqe say better, gradient-dice"),
+        (ask({"fqe": UP, "gradient-dice": UP}, DOWN), "cannot tell", "undiscounted"),
         (ask({"fqe": UP, "importance": UP}, unusable=["importance"]), "cannot tell", "only fqe can"),
-        (ask({"fqe": UP, "dice": UP}, episodes=12), "cannot tell", "12 episodes"),
-        (ask({"fqe": UP, "dice": UP}, outside=0.6), "cannot tell", "60%"),
-        (ask({"fqe": UP, "dice": UP, "gen-dice": DOWN}), "better", "fqe, dice agree"),  # shown, not asked
+        (ask({"fqe": UP, "gradient-dice": UP}, episodes=12), "cannot tell", "12 episodes"),
+        (ask({"fqe": UP, "gradient-dice": UP}, outside=0.6), "cannot tell", "60%"),
+        (
+            ask({"fqe": UP, "gradient-dice": UP, "gen-dice": DOWN}),
+            "better",
+            "fqe, gradient-dice agree",
+        ),  # shown, not asked
     ],
 )
 def test_rules(found, answer, says):
@@ -47,9 +52,9 @@ def test_rules(found, answer, says):
 
 
 def test_the_bound_is_the_least_of_those_that_count():
-    assert ask({"fqe": UP, "dice": WIDE}).lower_bound == -0.8
-    assert ask({"fqe": UP, "dice": WIDE}, unusable=["dice"]).lower_bound == 1.2
-    assert ask({"fqe": UP, "dice": UP}, outside=0.9).lower_bound is None
+    assert ask({"fqe": UP, "gradient-dice": WIDE}).lower_bound == -0.8
+    assert ask({"fqe": UP, "gradient-dice": WIDE}, unusable=["gradient-dice"]).lower_bound == 1.2
+    assert ask({"fqe": UP, "gradient-dice": UP}, outside=0.9).lower_bound is None
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +90,7 @@ def test_the_command_line(files, capsys, tmp_path):
     assert all(word in shown for word in ("behavior", "fqe", "undiscounted", "verdict:", "resampling episodes"))
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["episodes"] == 300
-    assert set(found["estimates"]) == {"fqe", "importance", "doubly-robust", "dice"}
-    assert {"primal", "lagrangian"} <= set(found["estimates"]["dice"]["details"])
+    assert set(found["estimates"]) == {"fqe", "importance", "doubly-robust", "gradient-dice"}
     assert found["verdict"]["answer"] in ("better", "not better", "cannot tell")
 
 
@@ -184,3 +188,17 @@ def test_other_columns_of_the_same_number_are_noticed():
     normalizer = {"obs_mean": np.array([0, 50], np.float32), "obs_scale": np.ones(2, np.float32)}
     with pytest.raises(OdiceError, match=r"observation 1 lies 50 scales"):
         make_log(line_policy(**normalizer), episodes([5, 6], True))
+
+
+def test_columns_are_compared_by_name():
+    """One sentence that names the first column that differs."""
+    rng = np.random.default_rng(0)
+    named = lambda *names: episodes([5, 6], True, meta=Meta("m", obs_layout=tuple((name, 1) for name in names)))
+    guard = fit_guard(rng.normal(size=(50, 2)), rng.normal(size=(50, 2)), ("pulse", "pressure"))
+    policy = line_policy(guard=guard)
+    assert make_log(policy, named("pulse", "pressure")).episodes == 2
+    assert make_log(policy, episodes([5, 6], True)).episodes == 2  # a log without names
+    with pytest.raises(OdiceError, match=r"the same columns in another order: observation 0 is 'pressure'"):
+        make_log(policy, named("pressure", "pulse"))
+    with pytest.raises(OdiceError, match=r"another column: observation 1 is 'lactate' in the log and 'pressure'"):
+        make_log(policy, named("pulse", "lactate"))
