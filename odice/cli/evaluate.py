@@ -28,13 +28,8 @@ class Args:
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """A run directory, or a policy's own folder."""
     which: Literal["last", "best", "selected"] = "last"
-<<<<<<< .merge_file_QJ7Bs9
-    """Of a run: its last policy, the one of its best evaluation (chosen with the environment's help), or
-    with --patience the best by the log alone."""
-=======
     """Of a run: its last policy, the one of its best evaluation (chosen with the environment's help), or, if it was
     trained with --patience, the best by the log alone."""
->>>>>>> .merge_file_75P7DL
     env: str | None = None
     """Environment; by default the one in the policy's description."""
     episodes: int = 10

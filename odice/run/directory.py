@@ -103,8 +103,8 @@ class RunDirectory:
                 if name := _schedule(found, identity):
                     raise OdiceError(
                         f"{self.path} holds a run whose learning rates fall to 0 over its {found['steps']:,} updates, "
-                        f"so it cannot be continued to {identity['steps']:,}; choose another folder with --out, and for "
-                        f"a run that can be made longer --{name.replace('_', '-')} 0."
+                        f"so it cannot go on to {identity['steps']:,}; choose another folder with --out, and for a run "
+                        f"that can be made longer --{name.replace('_', '-')} 0."
                     )
                 raise OdiceError(
                     f"{self.path} holds a run of another configuration ({'; '.join(changes[:6])}); use the same "
