@@ -9,15 +9,18 @@ gradient of a narrow layer is computed as (dy^T x)^T (benchmarks/NOTES.md has th
 from __future__ import annotations
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float
+
+Host = Array | np.ndarray
 
 NARROW = 64
 """Up to this many columns a matrix counts as narrow."""
 
 
 @jax.custom_vjp
-def dense(x: Float[Array, "*b n"], weight: Float[Array, "n m"]) -> Float[Array, "*b m"]:
-    """x @ weight."""
+def dense(x: Float[Host, "*b n"], weight: Float[Host, "n m"]) -> Float[Array, "*b m"]:
+    """x @ weight. Both may lie on the host: a state that was fetched is evaluated too."""
     return x @ weight
 
 
