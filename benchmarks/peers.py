@@ -4,9 +4,9 @@
     python benchmarks/peers.py --python PEERS/bin/python --odice-pytorch DIR --corl DIR --jax-corl DIR --d3rlpy
 
 A peer without its checkout (or flag) is left out. Nothing of them is changed or copied: their own scripts run, in a
-process of their own. What they import and a benchmark cannot have (d4rl, an environment, wandb) is replaced by stand-ins
-of this file; the stand-ins for `tqdm` and `wandb.log`, which their loops call, count the updates. d3rlpy is called by
-`update` in a bare loop. Each samples its own batches from the same numbers in memory.
+process of their own. What they import and a benchmark cannot have (d4rl, an environment, wandb) is replaced by
+stand-ins of this file; those for `tqdm` and `wandb.log`, which their loops call, count the updates. d3rlpy is called
+by `update` in a bare loop. Each samples its own batches from the same numbers in memory.
 
 The processes take turns of a few seconds, so that a slow moment of the machine meets everyone. Given are the median
 and the best turn, and the ratio of medians. Settings are what each has: JAX-CORL's CQL has two hidden layers, not
@@ -200,8 +200,6 @@ def jax_corl(match: Match, checkout: Path, turns: Turns) -> None:
     import tqdm
 
     stand_ins()
-    if match.script == "cql":  # it reads the wrapped environment's shape from the config
-        pass
     jit, last = jax.jit, []
 
     def remembered(function: Callable, **options: Any) -> Callable:
@@ -254,7 +252,9 @@ class Side:
         self.rates: list[float] = []
 
     def _ask(self, count: int) -> float:
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        assert self._process.stdin
+        assert self._process.stdout
+        assert self._process.stderr
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -290,7 +290,7 @@ def main() -> None:
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})  # for the processes too
     print(f"core {core}; updates per second, batch {BATCH}: median (best) of {arguments.turns} turns")
-    print(f"| algorithm | peer | odice | peer's | ratio |\n|---|---|---|---|---|")
+    print("| algorithm | peer | odice | peer's | ratio |\n|---|---|---|---|---|")
     for number, match in enumerate(MATCHES):
         checkout = vars(arguments)[match.peer.replace("-", "_")]
         if checkout is None or (arguments.algorithms and match.algo not in arguments.algorithms):

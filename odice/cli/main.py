@@ -20,6 +20,7 @@ COMMANDS = {
     "list": "show the algorithms, presets, divergences and gradient rules",
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
+    "bench": "how fast odice is on this machine, beside the rate at which it multiplies matrices",
     "theory": "check the paper's four theorems numerically",
 }
 
