@@ -54,7 +54,7 @@ format: $(STAMP) ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)  ## updates per second against the machine's matrix-multiply rate
-	$(BIN)/python benchmarks/updates.py
+	$(BIN)/odice bench --section updates
 
 clean:           ## remove the environment and what the commands made
 	rm -rf $(VENV) demo build dist htmlcov .coverage .pytest_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
     "reproduce": "the paper's tables and figures, on D4RL's files or on the local suite",
     "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
+    "bench": "how fast odice is on this machine, beside the rate at which it multiplies matrices",
     "theory": "check the paper's four theorems numerically",
 }
 

@@ -1,0 +1,62 @@
+"""`odice bench`: how fast odice is on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from odice.studies.bench import Row
+
+Section = Literal["updates", "seeds", "start", "overhead", "data"]
+
+
+@dataclass(frozen=True)
+class Args:
+    """Measure updates per second, beside the rate at which this machine multiplies matrices in the same moment.
+
+    The default takes about a minute: one algorithm on one core and on all, and what a start costs. Other sections:
+    `seeds` (1, 2 and 5 at a time), `overhead` (logging, checkpoints, evaluations), `data` (10,000 to 10,000,000
+    transitions). Run it on a machine that does nothing else.
+    """
+
+    algo: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...")] = ("odice",)
+    """Algorithms (`odice list` names them)."""
+    preset: Literal["paper", "reference", "corl"] | None = None
+    """Published settings; without one, odice's own."""
+    section: tuple[Section, ...] = ("updates", "start")
+    """What to measure."""
+    seconds: float = 6.0
+    """Seconds per measurement, without compilation."""
+    json: bool = False
+    """Print one JSON object per line instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, prog="odice bench", args=argv)
+
+    from odice.algos import entry
+    from odice.errors import OdiceError
+    from odice.presets import preset
+    from odice.studies.bench import Budget, bench
+
+    if not args.seconds > 0:
+        raise OdiceError(f"--seconds must be more than 0, got {args.seconds}.")
+    for name in args.algo:
+        entry(name)
+        if args.preset:
+            preset(args.preset, name)
+    rows = bench(list(args.algo), args.preset, list(args.section), Budget(seconds=args.seconds))
+    for row in rows:
+        print(json.dumps(row._asdict()) if args.json else line(row), flush=True)
+    return 0
+
+
+def line(row: Row) -> str:
+    """One row in words."""
+    spread = "" if row.spread is None else f" ({row.spread[0]:,.4g} to {row.spread[1]:,.4g})"
+    facts = "".join(f"  {name} {value:,.3g}" for name, value in row.facts.items())
+    return f"{row.section:<10}{row.what:<44}{row.value:>9,.4g} {row.unit}{spread}{facts}"
