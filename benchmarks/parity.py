@@ -332,8 +332,9 @@ def file_lines() -> Iterator[str]:
 
 def _told(node: ast.AST) -> range:
     """The lines of a string that stands by itself: a docstring, or what a setting means."""
-    alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1) if alone else range(0)
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)):
+        return range(0)
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def main() -> None:

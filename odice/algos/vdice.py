@@ -233,7 +233,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
     def learn_critic(state: State, batch: Batch, residual_fwd):
         """One step of Q towards r + gamma m V(s'), which is R_f + V(s)."""
-        if state.critic is None:
+        if state.critic is None or state.critic_opt is None:
             return None, None
         backup = jax.lax.stop_gradient(residual_fwd + state.value(batch.obs))
         error = lambda critic: jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup))
