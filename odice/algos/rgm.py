@@ -141,6 +141,7 @@ def rgm(cfg: RGMConfig, spec: Spec) -> Algo:
 
     def learn_both(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         assert state.correction is not None
+        assert state.correction_opt is not None
         log_expert = state.discriminator(*mixed.judged(frame, batch))[0]
         above = lambda net: correction_loss(cfg, net, state.value, log_expert, batch)
         loss, gradient = jax.value_and_grad(above)(state.correction)

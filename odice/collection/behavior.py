@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from odice.algos.sac import SACConfig, State, sac
+from odice.algos.dual_sac import actor_critic
+from odice.algos.sac import SACConfig, State
 from odice.collection.behavior_folder import BehaviorFolder, Snapshot, Stage
 from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay, segments
@@ -41,6 +42,7 @@ class Training:
     """How the behavior learns. One update per step after the warm-up."""
 
     sac: SACConfig = field(default_factory=SACConfig)
+    """A `DualSACConfig` has V-DICE as the critic."""
     warmup: int = 10_000
     """Steps of uniformly random actions before the first update."""
     num_envs: int = 5
@@ -153,7 +155,7 @@ class _Loop:
 
     def _restore(self) -> None:
         """Continue from the newest checkpoint, or begin."""
-        algo, envs, training = sac(self._training.sac, self._envs.spec), self._envs, self._training
+        algo, envs, training = actor_critic(self._training.sac, self._envs.spec), self._envs, self._training
         initial = lambda: initial_state(algo, self._seed)
         found = self.folder.restore(jax.eval_shape(initial))
         self._last_evaluation = self.folder.last_timing

@@ -1,4 +1,4 @@
-"""Soft actor-critic on a growing replay: many updates in one compiled call, and actions that explore."""
+"""An actor-critic on a growing replay: many updates in one compiled call, and actions that explore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from odice.algos.sac import SACConfig, State, sac
+from odice.algos.dual_sac import actor_critic
+from odice.algos.sac import SACConfig, State
 from odice.core.policies import SquashedPolicy
 from odice.core.sampling import sample_batches, seed_keys
 from odice.run.loop import run_updates
@@ -25,7 +26,7 @@ def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
     The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is
     kept.
     """
-    algo = sac(cfg, spec)
+    algo = actor_critic(cfg, spec)
 
     def learn(state: State, rows: Float[Array, "capacity width"], filled, seed, first_step):
         _, loop_key = seed_keys(seed)
