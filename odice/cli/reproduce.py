@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from odice.cli.where import WhereFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ class ReproduceFlags:
     """NAME=VALUE: a setting or option for all runs; NAME=VALUE,VALUE...: a run for each."""
     out: Path | None = None
     """Folder for runs, tables and figures (default: runs/reproduce/d4rl or runs/reproduce/local)."""
-    workers: int | None = None
-    """Runs at a time; by default as many as there are cores."""
-    retries: int = 1
-    """How often a failed run is tried again; one that diverged is not."""
+    at: tyro.conf.OmitArgPrefixes[WhereFlags] = field(default_factory=WhereFlags)
     report_only: bool = False
     """Train nothing: write what the finished runs give."""
     quiet: bool = False
@@ -85,15 +83,18 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
 
 
 def _study(flags: ReproduceFlags, out: Path) -> int:
-    from odice.run.matrix_board import check_outcomes, run_matrix
+    from odice.run.matrix_run import check_outcomes, run_matrix
 
     sources, missing = _sources(flags)
     for sentence in missing:
         print(f"missing: {sentence}", flush=True)
     if not sources:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them.")
+    where = flags.at.where()
+    out = where.folder(out)
     cells = _cells(flags, sources, out)
-    outcomes = {} if flags.report_only else run_matrix(out / "runs", cells, flags.workers, flags.retries, flags.quiet)
+    runs = out / "runs"
+    outcomes = {} if flags.report_only else run_matrix(runs, cells, where, flags.at.retries, flags.quiet)
     _report(flags, cells, missing, out)
     check_outcomes(out / "runs", outcomes)
     return 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import tyro
 
+from odice.cli.where import WhereFlags
 from odice.errors import OdiceError
 
 ABOUT = (
@@ -34,10 +35,7 @@ class SweepFlags:
     algorithms that have it. Lists in brackets: value_hidden=[256,256],[64,64]."""
     out: str = "runs/sweep"
     """The folder of the runs: OUT/DATA/ALGO[-settings]/seed-N."""
-    retries: int = 1
-    """How often a failed run is tried again; one that diverged is not."""
-    workers: int | None = None
-    """Runs at a time; by default as many as there are cores."""
+    at: tyro.conf.OmitArgPrefixes[WhereFlags] = field(default_factory=WhereFlags)
     quiet: bool = False
     """Print nothing but warnings, errors and the summary."""
     preset: Literal["paper", "reference", "corl"] | None = None
@@ -60,9 +58,9 @@ class SweepFlags:
     """Python modules to import first, which register algorithms, divergences, readers or environments of your own."""
 
     def __post_init__(self):
-        least = {"seeds": 1, "seed": 0, "retries": 0, "workers": 1}
+        least = {"seeds": 1, "seed": 0}
         for name, value in ((name, getattr(self, name)) for name in least):
-            if value is not None and value < least[name]:
+            if value < least[name]:
                 raise OdiceError(f"{name} must be at least {least[name]}, got {value}.")
 
     @property
@@ -97,10 +95,13 @@ def _value(text: str) -> Any:
 def main(argv: list[str]) -> int:
     flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
     from odice.run.matrix import make_cells
-    from odice.run.matrix_board import check_outcomes, run_matrix, summary
+    from odice.run.matrix_board import summary
+    from odice.run.matrix_run import check_outcomes, run_matrix
 
-    cells = make_cells(flags.out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
-    outcomes = run_matrix(flags.out, cells, flags.workers, flags.retries, flags.quiet)
+    where = flags.at.where()
+    out = where.folder(flags.out)
+    cells = make_cells(out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
+    outcomes = run_matrix(out, cells, where, flags.at.retries, flags.quiet)
     print(summary(cells), flush=True)
     check_outcomes(flags.out, outcomes)
     return 0

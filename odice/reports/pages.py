@@ -22,9 +22,13 @@ th:not(.words) button { white-space:normal; overflow-wrap:break-word; display:in
 .pair { grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr)); }
 @media (max-width:30rem) { svg text { font-size:14px; } .words:first-child { min-width:7rem; }
   main { padding:1.2rem .8rem 2rem; } th, td { padding:.3rem .45rem; } }
+@page { margin:14mm; }
 @media print { main { max-width:none; padding:0; } .scroll { overflow:visible; } table { font-size:8px; }
-  tr { break-inside:avoid; } th, td { padding:.2rem .3rem; white-space:normal; }
-  th[aria-sort] button::after { content:""; } }
+  tr, .under { break-inside:avoid; } h2, figcaption { break-after:avoid; } .under { break-before:avoid; }
+  th, td { padding:.2rem .3rem; white-space:normal; } .words { min-width:0; }
+  .pair { grid-template-columns:1fr 1fr; gap:.6rem; } figure.chart { max-width:none; padding:.4rem; }
+  svg text { font-size:13px; } .keys { font-size:.7rem; }
+  section > figure.chart { max-width:60%; } th[aria-sort] button::after { content:""; } }
 """
 
 SCRIPT = """

@@ -342,21 +342,26 @@ class Driver:
         )
 
 
-def start(cell: Cell, core: int) -> Attempt:
-    """A worker for a cell, kept on one core; what it says goes to the cell's log."""
-    sources = {"data": str(cell.plan.options.data), "suboptimal": cell.plan.options.suboptimal}
+def sources_of(cell: Cell) -> dict[str, str | None]:
+    """The names of a cell's data."""
+    return {"data": str(cell.plan.options.data), "suboptimal": cell.plan.options.suboptimal}
+
+
+def start(cell: Cell, core: int | None, *, one_thread: bool = True) -> Attempt:
+    """A worker for a cell, kept on one core if that is given; what it says goes to the cell's log."""
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     first_step = step(cell)
     with open(cell.log, "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, *worker_command(cell.plan, sources)],
-            env={**os.environ, **ONE_THREAD, PARENT: str(os.getpid())},
+            [sys.executable, *worker_command(cell.plan, sources_of(cell))],
+            env={**os.environ, **(ONE_THREAD if one_thread else {}), PARENT: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a terminal's Ctrl-C reaches it once, through us
         )
-    pin(process.pid, core)
+    if core is not None:
+        pin(process.pid, core)
     return Attempt(cell, process, time.monotonic(), first_step)
 
 

@@ -6,14 +6,10 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from odice.d4rl import brief
-from odice.errors import Diverged, OdiceError
-from odice.machine import cores
-from odice.run.directory import RunDirectory
-from odice.run.matrix import Attempt, Cell, Driver, Outcome, Watcher, record, result, step
+from odice.run.matrix import Attempt, Cell, Outcome, Watcher, result, step
 from odice.run.progress import _clock
 
 LOOK_SECONDS = 1.0
@@ -148,25 +144,6 @@ class Speed:
 def _counted(known: Mapping[str, tuple[int, float]], attempt: Attempt, now: float) -> tuple[int, float]:
     updates, seconds = known.get(attempt.cell.group, (0, 0.0))
     return updates + max(step(attempt.cell) - attempt.first_step, 0), seconds + now - attempt.began
-
-
-def run_matrix(
-    out: str | Path, cells: Sequence[Cell], workers: int | None, retries: int, quiet: bool
-) -> dict[str, Outcome]:
-    """Bring every cell to its end on this machine, with a board for a person to look at."""
-    with RunDirectory(out) as folder, Board(quiet) as board:
-        if said := record(folder, cells):
-            board.note(said)
-        return Driver(cells, min(workers or cores(), len(cells)), retries, board).run()
-
-
-def check_outcomes(out: str | Path, outcomes: Mapping[str, Outcome]) -> None:
-    """Raise if a cell did not finish: as diverged if that is all, with where to look."""
-    bad = {name: outcome for name, outcome in outcomes.items() if outcome.ending != "finished"}
-    if bad:
-        kind = Diverged if {outcome.ending for outcome in bad.values()} == {"diverged"} else OdiceError
-        told = ", ".join(f"{name} {outcome.ending} (see {out}/{name}.log)" for name, outcome in list(bad.items())[:6])
-        raise kind(f"{len(bad)} of {len(outcomes)} cells did not finish: {told}{' ...' if len(bad) > 6 else ''}.")
 
 
 def summary(cells: Sequence[Cell]) -> str:

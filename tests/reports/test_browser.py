@@ -60,3 +60,17 @@ def test_tables_sort_curves_tell_and_names_do_nothing(page, width):
     assert seen["evil"] is None
     assert seen["wide"] <= 0, "a section is wider than the page"
     assert "updates 2,000" in seen["tip"]
+
+
+def test_paper_has_charts_side_by_side_and_no_lonely_heads(tmp_path):
+    """Four charts fit on one sheet; one to a sheet, as they were, would make at least six."""
+    for i in range(4):
+        for seed in range(2):
+            make_run(tmp_path / "runs" / f"{i}{seed}", [[90.0], [92.0 + seed]], seed=seed, data=f"log-{i}")
+    out = tmp_path / "report.html"
+    odice.report(tmp_path / "runs", out=out)
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command += ["--no-pdf-header-footer", f"--print-to-pdf={tmp_path}/report.pdf", out.as_uri()]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    sheets = len(re.findall(rb"/Type */Page\b", (tmp_path / "report.pdf").read_bytes()))
+    assert 1 <= sheets <= 4

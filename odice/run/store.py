@@ -1,0 +1,103 @@
+"""Run directories in an object store, by any address that fsspec knows (s3://, gs://, abfs://, file:// ...).
+
+A run works in a folder of its node. The store has
+
+    STORE/DATA/ALGO/seed-N.tar     what an unfinished run needs to go on: its folder at some moment, replaced as a whole
+    STORE/DATA/ALGO/seed-N/        the run directory of a finished one; its result.json is written last
+    STORE/DATA/ALGO/seed-N.log     what its processes said
+
+A run may be killed at any moment and continues from what is on the disk then. An archive is such a moment, except that
+its files are read one after the other: checkpoints first, so that the logs are never behind them.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from odice.errors import OdiceError
+
+SMALL = ("evaluations.jsonl", "metrics.jsonl", "timing.jsonl", "config.json", "result.json")
+"""The files of a run that a report reads; `result.json` last, which says that it is finished."""
+
+
+class Store:
+    """A folder in an object store."""
+
+    def __init__(self, address: str):
+        try:
+            import fsspec
+        except ImportError:
+            raise OdiceError("--store needs fsspec; install it with: pip install 'odice[ray]'") from None
+        try:
+            self._files, root = fsspec.core.url_to_fs(address)
+        except (ImportError, ValueError) as error:  # an address of a kind that needs a package, or of none
+            raise OdiceError(f"--store {address} cannot be opened: {error}") from None
+        self._root = root.rstrip("/")
+
+    def fetch(self, name: str, folder: Path) -> None:
+        """Bring a run to `folder`: whole if it is finished, else as it was last saved, if it was."""
+        if self.finished(name):
+            self._files.get(f"{self._at(name)}/", f"{folder}/", recursive=True)
+        elif self._files.exists(f"{self._at(name)}.tar"):
+            folder.mkdir(parents=True, exist_ok=True)
+            data = io.BytesIO(self._files.cat_file(f"{self._at(name)}.tar"))
+            with tarfile.open(fileobj=data) as archive:
+                archive.extractall(folder, filter="data")
+
+    def fetch_small(self, name: str, folder: Path) -> None:
+        """Bring what a report reads of a finished run, if it is finished and not here."""
+        if (folder / "result.json").exists() or not self.finished(name):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in SMALL:
+            if self._files.exists(f"{self._at(name)}/{file}"):
+                self._files.get_file(f"{self._at(name)}/{file}", str(folder / file))
+
+    def save(self, name: str, folder: Path) -> bool:
+        """Put what an unfinished run needs to go on; False if a file of it went away meanwhile."""
+        data = io.BytesIO()
+        try:
+            with tarfile.open(fileobj=data, mode="w") as archive:
+                for path in sorted(folder.rglob("*"), key=lambda path: ("checkpoints" not in path.parts, path)):
+                    if path.is_file() and path.name != ".lock" and not path.name.endswith(".tmp"):
+                        archive.add(path, str(path.relative_to(folder)))
+        except FileNotFoundError:
+            return False
+        self._put(f"{self._at(name)}.tar", data.getvalue())
+        return True
+
+    def deliver(self, name: str, folder: Path) -> None:
+        """Put a finished run, its result last; then what it needed to go on is of no use."""
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
+        for path in sorted(files, key=lambda path: path.name == "result.json"):
+            self._put(f"{self._at(name)}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+        if self._files.exists(f"{self._at(name)}.tar"):
+            self._files.rm(f"{self._at(name)}.tar")
+
+    def add_log(self, name: str, log: Path) -> None:
+        if log.exists():
+            self._put(f"{self._at(name)}.log", log.read_bytes())
+
+    def finished(self, name: str) -> bool:
+        return bool(self._files.exists(f"{self._at(name)}/result.json"))
+
+    def _put(self, path: str, data: bytes) -> None:
+        """One object, whole or not at all. An object store does that by itself; a file system needs a second name."""
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        if _is_local(self._files):
+            self._files.pipe_file(f"{path}.tmp", data)
+            self._files.mv(f"{path}.tmp", path)
+        else:
+            self._files.pipe_file(path, data)
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def _is_local(files: Any) -> bool:
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(files, LocalFileSystem)
