@@ -216,22 +216,15 @@ def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
 
 def cost(guard: Any, obs: np.ndarray) -> None:
     one, many = obs[0].astype(np.float32), obs.astype(np.float32)
-    best = []
-    for given, count in ((one, 300), (many, 3)):
-        times = []
-        for _ in range(count):
-            began = time.perf_counter()
-            guard.score(given)
-            times.append(time.perf_counter() - began)
-        best.append(np.median(times) * 1e6)
+    alone, together = _microseconds(lambda: guard.score(one), 300), _microseconds(lambda: guard.score(many), 3)
     size = sum(getattr(guard, part).nbytes for part in ("center", "scale", "whiten", "states"))
     print(
-        f"\nthe guard: {best[0]:.0f} us for one state, {best[1] / len(obs):.2f} us per state of {len(obs):,}; "
+        f"\nthe guard: {alone:.0f} us for one state, {together / len(obs):.2f} us per state of {len(obs):,}; "
         f"{size / 1e3:.0f} kB"
     )
 
 
-def cost(policy: Policy) -> None:
+def call_cost(policy: Policy) -> None:
     """Medians, one state and many."""
     guard, rng = policy.guard, np.random.default_rng(0)
     assert guard is not None
@@ -259,7 +252,7 @@ def main() -> None:
     parser.add_argument("--cost", help="a run or policy: how long its calls take")
     arguments = parser.parse_args()
     if arguments.cost:
-        return cost(open_policy(arguments.cost))
+        return call_cost(open_policy(arguments.cost))
     if arguments.data:
         return measure(arguments.data, odice.load(arguments.data), arguments.steps, gait=False)
     from tests.worlds import hospital
