@@ -3,6 +3,7 @@ candidate.
 
     python benchmarks/guard.py                        # the bundled hopper log and a ward's
     python benchmarks/guard.py --data LOG --steps 0   # a log of your own; without the scores that need a trained V
+    python benchmarks/guard.py --cost RUN             # microseconds per call of that run's policy and guard
 
 Half of the episodes fit the score, a fifth calibrates it, the rest is tested: as they are (false alarms) and corrupted.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import odice
 from odice.data.dataset import Dataset
 from odice.policy.guard import _exceeded, _spread_out, fit_guard
+from odice.policy.policy import Policy, open_policy
 
 Score = Callable[[np.ndarray], np.ndarray]
 ROWS = 4000
@@ -214,26 +216,43 @@ def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
 
 def cost(guard: Any, obs: np.ndarray) -> None:
     one, many = obs[0].astype(np.float32), obs.astype(np.float32)
-    best = []
-    for given, count in ((one, 300), (many, 3)):
-        times = []
-        for _ in range(count):
-            began = time.perf_counter()
-            guard.score(given)
-            times.append(time.perf_counter() - began)
-        best.append(np.median(times) * 1e6)
+    alone, together = _microseconds(lambda: guard.score(one), 300), _microseconds(lambda: guard.score(many), 3)
     size = sum(getattr(guard, part).nbytes for part in ("center", "scale", "whiten", "states"))
     print(
-        f"\nthe guard: {best[0]:.0f} us for one state, {best[1] / len(obs):.2f} us per state of {len(obs):,}; "
+        f"\nthe guard: {alone:.0f} us for one state, {together / len(obs):.2f} us per state of {len(obs):,}; "
         f"{size / 1e3:.0f} kB"
     )
+
+
+def call_cost(policy: Policy) -> None:
+    """Medians, one state and many."""
+    guard, rng = policy.guard, np.random.default_rng(0)
+    assert guard is not None
+    states = (guard.center + guard.scale * rng.standard_normal((4096, policy.obs_dim))).astype(np.float32)
+    for name, call in (("the action", policy), ("its novelty", guard.score), ("both, `guarded`", policy.guarded)):
+        print(f"{name}, one state: {_microseconds(lambda call=call: call(states[0]), 3000):.1f} us")
+    for count in (16, 256, 4096):
+        each = _microseconds(lambda count=count: guard.score(states[:count]), 50) / count
+        print(f"its novelty, {count} states at once: {each:.1f} us each")
+
+
+def _microseconds(call: Callable[[], Any], times: int) -> float:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - began)
+    return 1e6 * float(np.median(taken))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a log; by default the bundled hopper log and a ward's")
     parser.add_argument("--steps", type=int, default=1000, help="updates of V for the paper's score; 0 leaves it out")
+    parser.add_argument("--cost", help="a run or policy: how long its calls take")
     arguments = parser.parse_args()
+    if arguments.cost:
+        return call_cost(open_policy(arguments.cost))
     if arguments.data:
         return measure(arguments.data, odice.load(arguments.data), arguments.steps, gait=False)
     from tests.worlds import hospital

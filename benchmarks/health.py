@@ -41,6 +41,15 @@ FAST: dict[str, Any] = {"steps": 800, "eval_every": 100, "policy_lr": 1e-3, "bat
 V: dict[str, Any] = {"value_hidden": (32,), "value_lr": 1e-3}
 Q: dict[str, Any] = {**V, "critic_hidden": (32,), "critic_lr": 1e-3}
 C: dict[str, Any] = {"critic_hidden": (32,), "critic_lr": 1e-3}
+PAPER: dict[str, Any] = {
+    "algo": "odice",
+    **V,
+    "preset": "paper",
+    "normalize_obs": True,
+    "holdout": 0.1,
+    "convention": "bootstrap",
+}
+"""The paper's settings on rewards as they are, which the default was when the limits were chosen."""
 SHARED: dict[str, dict[str, Any]] = {
     "bc": {"algo": "bc"},
     "bc, 20 updates": {"algo": "bc", "steps": 20, "eval_every": 10},
@@ -48,10 +57,11 @@ SHARED: dict[str, dict[str, Any]] = {
     "iql": {"algo": "iql", **Q},
     "iql, rates 0.3": {"algo": "iql", **Q, "policy_lr": 0.3, "value_lr": 0.3, "critic_lr": 0.3},
     "iql, rewards x 1000": {"algo": "iql", **Q, "reward": "thousandfold"},
-    "odice, lam 0.6": {"algo": "odice", **V},
-    "odice, lam 0.4": {"algo": "odice", **V, "lam": 0.4},
-    "odice, rewards / 1000": {"algo": "odice", **V, "reward": "thousandth"},
-    "odice, lam 0.99": {"algo": "odice", **V, "lam": 0.99},
+    "odice": {"algo": "odice", **V},
+    "odice, lam 0.6": {**PAPER, "reward": "none", "lam": 0.6},
+    "odice, lam 0.4": {**PAPER, "reward": "none", "lam": 0.4},
+    "odice, rewards / 1000": {**PAPER, "reward": "thousandth", "lam": 0.6},
+    "odice, lam 0.99": {**PAPER, "reward": "none", "lam": 0.99},
 }
 CONTINUOUS: dict[str, dict[str, Any]] = {
     "td3-bc": {"algo": "td3-bc", **C},
@@ -60,8 +70,8 @@ CONTINUOUS: dict[str, dict[str, Any]] = {
 SETTINGS: dict[ModuleType, dict[str, dict[str, Any]]] = {
     hospital: SHARED,
     arm: SHARED | CONTINUOUS,
-    traffic: {name: SHARED[name] for name in ("bc", "iql", "odice, lam 0.6", "bc, rate 3")},
-    hvac: {name: (SHARED | CONTINUOUS)[name] for name in ("bc", "iql", "odice, lam 0.6", "td3-bc")},
+    traffic: {name: SHARED[name] for name in ("bc", "iql", "odice", "odice, lam 0.6", "bc, rate 3")},
+    hvac: {name: (SHARED | CONTINUOUS)[name] for name in ("bc", "iql", "odice", "odice, lam 0.6", "td3-bc")},
 }
 
 

@@ -33,9 +33,13 @@ import benchmarks.defaults  # noqa: F401  (it registers the ward)
 import odice
 from odice.data.dataset import Dataset
 from odice.envs.make import make
+from odice.evaluation.ope.bootstrap import Interval
 from odice.evaluation.ope.dice import FORMS
 from odice.evaluation.ope.estimate import DEFAULT, ESTIMATORS, Work, estimate
 from odice.evaluation.ope.log import make_log
+from odice.evaluation.ope.select import key
+from odice.evaluation.ope.verdict import Verdict
+from odice.evaluation.ope.verdict import judge as judge_all
 from odice.jsonable import jsonable
 from odice.policy.policy import Policy
 
@@ -258,29 +262,80 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def verdict_of(row: dict[str, Any]) -> Verdict:
+    """The verdict by today's limits, from what was written down."""
+    interval = lambda one: Interval(**one)
+    estimates = row["estimates"]
+    return judge_all(
+        {name: interval(one["improvement"]) for name, one in estimates.items()},
+        interval(estimates["fqe"]["undiscounted_improvement"]),
+        {name: one["unusable"] for name, one in estimates.items()},
+        episodes=row["episodes"],
+        outside=row["outside"],
+        spread=row["spread"],
+    )
+
+
+def select_key(row: dict[str, Any]) -> tuple[bool, float, float]:
+    """What `odice select` ranks by."""
+    bound, fqe = verdict_of(row).lower_bound, row["estimates"]["fqe"]["improvement"]["lower_bound"]
+    return key(bound, fqe)
+
+
 def table(out: Path) -> None:
     print("| log | policies | estimator | rank | regret@1 | error | coverage |\n|---|---|---|---|---|---|---|")
-    verdicts = ["\n| log | right | wrong sign | cannot tell |", "|---|---|---|---|"]
+    verdicts = ["\n| log | right | wrong sign | cannot tell, would be right | cannot tell, would be wrong |"]
+    chosen = ["\n| log | `odice select` | the last run | a random one | least training loss | best |", "|---" * 6 + "|"]
     for folder in sorted(p.parent for p in out.glob("*/odice")):
         rows = read(folder)
         truth, error = (np.array([row["truth"][key][0] for row in rows]) for key in ("mean", "error"))
+        head = f"| {folder.name} | {len(rows)} |"
         for name in ESTIMATORS:
             found = [row["estimates"].get(name) for row in rows]
             if all(found):
-                mean, low, high = (
-                    np.array([one["discounted"][key] for one in found]) for key in ("mean", "low", "high")
-                )
-                cells = score(truth, error, mean, (low, high))
-                print(f"| {folder.name} | {len(rows)} | {name} |", " | ".join(cells), "|")
+                mean, low, high = (np.array([one["discounted"][k] for one in found]) for k in ("mean", "low", "high"))
+                used = sum(not one["unusable"] for one in found)
+                print(head, f"{name} (used {used}) |", " | ".join(score(truth, error, mean, (low, high))), "|")
+        ranked = sorted(range(len(rows)), key=lambda i: select_key(rows[i]))
+        place = np.argsort(ranked).astype(float)
+        print(head, "`odice select` |", " | ".join([*score(truth, error, place, None)[:2], "-", "-"]), "|")
         if all(row["d3rlpy"] for row in rows):
             other = np.array([row["d3rlpy"]["mean"] for row in rows])
-            print(f"| {folder.name} | {len(rows)} | d3rlpy FQE |", " | ".join(score(truth, error, other, None)), "|")
-        better = [row["truth"]["mean"][0] > row["behavior"]["mean"] for row in rows]
-        said = [row["verdict"]["answer"] for row in rows]
-        right = sum(s == ("better" if b else "not better") for s, b in zip(said, better, strict=True))
-        silent = said.count("cannot tell")
-        verdicts.append(f"| {folder.name} | {right} | {len(rows) - right - silent} | {silent} |")
-    print("\n".join(verdicts))
+            print(head, "d3rlpy FQE |", " | ".join(score(truth, error, other, None)), "|")
+        verdicts.append(f"| {folder.name} | " + " | ".join(map(str, signs(rows))) + " |")
+        chosen.append(f"| {folder.name} | " + " | ".join(f"{value:.3g}" for value in choices(rows, folder)) + " |")
+    print("\n".join([verdicts[0], "|---" * 5 + "|", *verdicts[1:]]))
+    print("\n".join(chosen))
+
+
+def signs(rows: list[dict[str, Any]]) -> list[int]:
+    """Verdicts that were right and wrong, and of those that could not tell what FQE alone would have been."""
+    counts = [0, 0, 0, 0]
+    for row in rows:
+        answer, better = verdict_of(row).answer, row["truth"]["mean"][0] > row["behavior"]["mean"]
+        alone = (row["estimates"]["fqe"]["improvement"]["mean"] > 0) == better
+        right = answer == ("better" if better else "not better")
+        counts[(2 if alone else 3) if answer == "cannot tell" else (0 if right else 1)] += 1
+    return counts
+
+
+def choices(rows: list[dict[str, Any]], folder: Path) -> list[float]:
+    """True returns of what would have been taken among the policies without noise. Where `odice select` says to clone
+    the behavior, that is the last clone; the last run is that of the last algorithm."""
+    plain = [row for row in rows if "noise" not in row["name"]]
+    truth = {row["name"]: row["truth"]["mean"][0] for row in plain}
+    best = max(plain, key=select_key)
+    selected = best["name"] if verdict_of(best).answer == "better" else f"bc-{CHECKPOINTS[-1]}"
+    last = f"odice-{CHECKPOINTS[-1]}"
+    least = min(truth, key=lambda name: _loss(folder, name))
+    return [truth[selected], truth[last], float(np.mean(list(truth.values()))), truth[least], max(truth.values())]
+
+
+def _loss(folder: Path, name: str) -> float:
+    """How far the policy is from the actions it was trained on: the one loss that all algorithms have."""
+    algo, step = name.split("-")
+    lines = (folder / "runs" / algo / "metrics.jsonl").read_text().splitlines()
+    return next(row["train_action_error"] for row in map(json.loads, lines) if row["step"] == int(step))
 
 
 def run(args) -> None:

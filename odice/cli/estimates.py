@@ -71,8 +71,8 @@ def show(name: str, found: Estimates) -> None:
         table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
     console.print(table)
     for line in lines(found):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"\nverdict: {found.verdict}", style="bold", markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\nverdict: {found.verdict}", style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
 def lines(found: Estimates) -> list[str]:
@@ -89,9 +89,9 @@ def lines(found: Estimates) -> list[str]:
     if found.cut:
         out.append(f"{found.cut} episodes were cut before step {found.horizon}: what followed is estimated, not known")
     out.append(
-        "intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what"
+        "intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what "
+        "a network has not learned; undiscounted values of long episodes lean towards the behavior's"
     )
-    out.append("a network has not learned; undiscounted values of long episodes lean towards the behavior's")
     if found.verdict.lower_bound is not None:
         out.append(f"lower bound on the improvement (95 %, discounted): {found.verdict.lower_bound:.4g}")
     return out

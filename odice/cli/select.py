@@ -22,8 +22,8 @@ class Args:
     clone it."""
 
     policies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
-    """Run directories (of one seed or several) or policies' own folders; of a run its last and its best policy are
-    ranked."""
+    """Run directories (of one seed or several) or policies' own folders; of a run its last, its best and those of its
+    checkpoints (`odice train --checkpoint-every --keep`) are ranked."""
     seed: int = 0
     """Seed of the estimators."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -48,7 +48,7 @@ def run(args: Args) -> int:
 
 def find_policies(paths: tuple[Path, ...]) -> dict[str, Policy]:
     """Every policy below the paths, by the path of its folder."""
-    from odice.policy import Policy, open_policy
+    from odice.policy import open_policy
     from odice.policy.file import DESCRIPTION
 
     found: dict[str, Policy] = {}
@@ -56,9 +56,23 @@ def find_policies(paths: tuple[Path, ...]) -> dict[str, Policy]:
         folders = [inner.parent for inner in sorted(path.glob(f"**/policy/*/{DESCRIPTION}"))]
         if (path / DESCRIPTION).exists() or not folders:
             found[str(path)] = open_policy(path)  # which says what is wrong if there is none
-        found |= {str(folder): Policy.load(folder) for folder in folders}
+        found |= _of_runs(folders)
     if not found:
         raise OdiceError("Name at least one run or policy.")
+    return found
+
+
+def _of_runs(folders: list[Path]) -> dict[str, Policy]:
+    """Each policy once: `last` is also the newest checkpoint's."""
+    from odice.policy import Policy
+
+    found, seen = {}, set()
+    for folder in folders:
+        policy = Policy.load(folder)
+        step = folder.parent, policy.about.get("step")
+        if step[1] is None or step not in seen:
+            found[str(folder)] = policy
+        seen.add(step)
     return found
 
 

@@ -66,6 +66,8 @@ class Estimates:
     agreement: float
     discrete: bool
     estimates: dict[str, Estimate]
+    spread: float
+    """Standard deviation of the log's discounted returns."""
     disagreement: float
     """Largest difference between the discounted estimates of the usable estimators, in standard deviations of
     returns."""
@@ -167,6 +169,7 @@ class Work:
             agreement=behavior.agreement,
             discrete=log.spec.discrete,
             estimates=found,
+            spread=spread,
             disagreement=(max(usable) - min(usable)) / max(spread, 1e-12) if usable else 0.0,
             verdict=verdict,
         )

@@ -28,9 +28,12 @@ class Ranked(NamedTuple):
 
     @property
     def key(self) -> tuple[bool, float, float]:
-        """Those with a bound first, by bound; then by what FQE says."""
-        fqe = self.estimates.estimates["fqe"].improvement.lower_bound
-        return (self.bound is not None, self.bound if self.bound is not None else fqe, fqe)
+        return key(self.bound, self.estimates.estimates["fqe"].improvement.lower_bound)
+
+
+def key(bound: float | None, fqe: float) -> tuple[bool, float, float]:
+    """What is ranked by: those with a bound first, by bound; then by FQE's own."""
+    return (bound is not None, fqe if bound is None else bound, fqe)
 
 
 class Selection(NamedTuple):

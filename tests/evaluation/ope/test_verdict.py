@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from odice.cli.main import main
+from odice.cli.select import find_policies
 from odice.data.build import from_episodes
 from odice.data.meta import Meta
 from odice.errors import OdiceError
@@ -202,3 +203,16 @@ def test_columns_are_compared_by_name():
         make_log(policy, named("pressure", "pulse"))
     with pytest.raises(OdiceError, match=r"another column: observation 1 is 'lactate' in the log and 'pressure'"):
         make_log(policy, named("pulse", "lactate"))
+
+
+def test_of_a_run_every_checkpoint_is_ranked_once(tmp_path):
+    for name, step in (("last", 30), ("best", 20), ("step-10", 10), ("step-20", 20), ("step-30", 30)):
+        line_policy(about={"step": step}).save(tmp_path / "run" / "policy" / name)
+    line_policy().save(tmp_path / "alone")
+    found = find_policies((tmp_path / "run", tmp_path / "alone"))
+    assert [path.removeprefix(f"{tmp_path}/") for path in found] == [
+        "run/policy/best",
+        "run/policy/last",
+        "run/policy/step-10",
+        "alone",
+    ]
