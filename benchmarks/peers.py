@@ -153,7 +153,7 @@ def ours(match: Match, _: Path, turns: Turns) -> None:
     log = {"observations": obs, "actions": actions, "rewards": reward, "terminals": cut & False, "timeouts": cut}
     preset = odice.preset(match.preset, match.algo).values() if match.preset else {}
     algo = odice.make(match.algo, Spec(obs_dim=OBS, action_dim=ACTIONS), **{**preset, **match.settings})
-    data, state, step, updates = jax.device_put(to_transitions(odice.load(log))), initial_state(algo, 0), 0, 8
+    data, state, step, updates = jax.device_put(to_transitions(odice.load(log))), initial_state(algo, 0), 0, 50
     chunk = make_chunk(algo, BATCH, updates)
     turns.finished = lambda: jax.block_until_ready(state)
     while True:
@@ -246,9 +246,9 @@ class Side:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self._ask(16)  # compiles, warms up
-        took = min(self._ask(16), self._ask(16))
-        self._count = 8 * max(1, round(seconds * 16 / took / 8))
+        self._ask(50)  # compiles, warms up
+        took = min(self._ask(50), self._ask(50))
+        self._count = 50 * max(1, round(seconds / took))
         self.rates: list[float] = []
 
     def _ask(self, count: int) -> float:

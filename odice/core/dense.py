@@ -16,6 +16,8 @@ Host = Array | np.ndarray
 
 NARROW = 64
 """Up to this many columns a matrix counts as narrow."""
+WIDE = 512
+"""From more columns on, making the transposed matrix costs more than the slower product does."""
 
 
 @jax.custom_vjp
@@ -40,6 +42,6 @@ def weight_gradient(x: Float[Array, "b n"], dy: Float[Array, "b m"]) -> Float[Ar
     """x^T dy."""
     if dy.shape[-1] <= NARROW:
         return jax.lax.optimization_barrier(dy.T @ x).T
-    if x.shape[-1] <= NARROW:
-        return x.T @ dy
-    return jax.lax.optimization_barrier(x.T) @ dy
+    if NARROW < x.shape[-1] <= WIDE:
+        return jax.lax.optimization_barrier(x.T) @ dy
+    return x.T @ dy
