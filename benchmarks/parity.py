@@ -154,6 +154,21 @@ def vdice(name: str) -> Case:
     return Case(name, name, "test_vdice", module.LINEAR | more, "released ODICE-Pytorch", step)
 
 
+def averaged(name: str) -> Case:
+    """With a critic that averages over next states."""
+    plain = vdice(name)
+
+    def step(m, state, batch):
+        found = m.numpy_update(name, state, batch, m.ETA, averaged="both")
+        critic = m.numpy_critic(name, state, batch)
+        return dict(zip(("value", "target", "policy", "critic"), (*found, critic), strict=True))
+
+    settings = plain.settings | {"double_sampling": "both"}
+    return plain._replace(
+        label=f"{name} (double_sampling both)", settings=settings, against="its equations", numpy_update=step
+    )
+
+
 def optidice(variant: str) -> Case:
     module = importlib.import_module("tests.algos.test_optidice")
     groups = {"value": ("value", "lam_v"), "e": ("e", "lam_e"), "policy": ("policy", "log_entropy")}
@@ -295,6 +310,7 @@ def clone(policy: str) -> Case:
 
 def cases() -> Iterator[Case]:
     yield from map(vdice, ("odice", "sdice", "vdice-true"))
+    yield averaged("odice")
     yield from map(optidice, ("cloning", "projection"))
     yield from map(implicit, ("iql", "sql", "eql", "fdvl", "xql"))
     yield td3_bc()
