@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training, train
-from odice.collection.choices import CARTPOLE, cartpole_log, hospital_log
+from odice.collection.choices import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
 from odice.collection.outside import outside_policy
 from odice.collection.planner.mazes import collect_maze
 from odice.collection.recipes import collect
@@ -102,9 +102,13 @@ class Choices:
 
     env: str
     episodes: int
+    habits: tuple[float, ...] = HABITS
+    """Of those who balance the pole."""
 
     def make(self, place: Place) -> Dataset:
-        return {HOSPITAL: hospital_log, CARTPOLE: cartpole_log}[self.env](self.episodes)
+        if self.env == HOSPITAL:
+            return hospital_log(self.episodes)
+        return cartpole_log(self.episodes, habits=self.habits)
 
     @property
     def group(self) -> str:
@@ -135,6 +139,8 @@ def _suite() -> dict[str, Log]:
         found[f"antmaze-{size}-diverse"] = Log(about, Walk(f"antmaze-{size}-diverse", 200_000), minutes)
     found["hospital"] = Log("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
     found["cartpole-mixture"] = Log("ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1)
+    few = "one habit that is right more often than not, among ten: most steps are wrong"
+    found["cartpole-few-good"] = Log(few, Choices(CARTPOLE, 3000, FEW_GOOD), 0.1)
     return found
 
 

@@ -91,8 +91,8 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
     assert all(source.name.endswith("-local") for source in found)
     cells, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
-    assert len(cells) == 12 * 8 - 2
-    assert [note.split()[0] for note in notes] == ["td3-bc", "td3-bc"]
+    assert len(cells) == 13 * 8 - 3
+    assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
     plans = {cell.name: cell.plan for cell in cells}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
     assert (maze.settings.lam, maze.settings.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
