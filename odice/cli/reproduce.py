@@ -95,8 +95,11 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     cells = _cells(flags, sources, out)
     runs = out / "runs"
     outcomes = {} if flags.report_only else run_matrix(runs, cells, where, flags.at.retries, flags.quiet)
-    _report(flags, cells, missing, out)
-    check_outcomes(out / "runs", outcomes)
+    if any((cell.path / "config.json").exists() for cell in cells):
+        _report(flags, cells, missing, out)
+    elif flags.report_only:
+        raise OdiceError(f"No run of {flags.study} has begun in {runs}; leave --report-only out.")
+    check_outcomes(runs, outcomes)
     return 0
 
 
@@ -144,8 +147,6 @@ def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: P
 
     places = [reproduction.Place(*cell.group.split("/"), path=cell.path) for cell in _in_order(cells)]
     found = reproduction.gather(places)
-    if not found.groups:
-        raise OdiceError(f"No run of {flags.study} has begun in {out / 'runs'}; leave --report-only out.")
     notes = tuple(f"missing: {sentence}" for sentence in missing)
     found = replace(found, notes=notes)
     about = _about(flags, cells)

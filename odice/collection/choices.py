@@ -1,4 +1,4 @@
-"""Logs with discrete actions: a hospital whose physicians are half right, and ten habits of balancing a pole."""
+"""Logs with discrete actions: a hospital whose physicians are half right, and habits of balancing a pole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ AT_RANDOM = 0.55
 CARTPOLE = "CartPole-v1"
 CONTROLLER = np.array([0.1, 0.3, 1.0, 0.5])
 HABITS = (0.8, 0.75, 0.45, 0.4, 0.35, 0.3, 0.4, 0.45, 0.3, 0.35)
-"""How often each of ten people pushes to the side that a fair controller would: two of them more often than not."""
+"""How often each of ten people pushes to the side that a fair controller would: two of them more often than not. Theirs
+are the long episodes, so that most steps are right, and cloning is enough."""
+FEW_GOOD = (0.65, *[0.35] * 9)
+"""One of ten, and not by much: most steps are wrong, and cloning what is done most is the wrong controller."""
 
 
 def hospital_log(episodes: int, seed: int = 0) -> Dataset:
@@ -34,14 +37,15 @@ def hospital_log(episodes: int, seed: int = 0) -> Dataset:
     return _collect(HOSPITAL, choose, episodes, seed, f"{AT_RANDOM:.0%} of the treatments at random, the others greedy")
 
 
-def cartpole_log(episodes: int, seed: int = 0) -> Dataset:
-    """CartPole as ten people balance it in turn; eight of them push to the wrong side more often than to the right."""
+def cartpole_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = HABITS) -> Dataset:
+    """CartPole as several people balance it in turn, each with a habit of being right or wrong."""
 
     def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
         fair = int(CONTROLLER @ obs > 0)
-        return fair if rng.uniform() < HABITS[episode % len(HABITS)] else 1 - fair
+        return fair if rng.uniform() < habits[episode % len(habits)] else 1 - fair
 
-    return _collect(CARTPOLE, choose, episodes, seed, f"ten habits in turn, right with the shares {HABITS}")
+    told = f"{'ten' if len(habits) == 10 else len(habits)} habits in turn, right with the shares {habits}"
+    return _collect(CARTPOLE, choose, episodes, seed, told)
 
 
 def _collect(env_id: str, choose: Choose, episodes: int, seed: int, behavior: str) -> Dataset:

@@ -187,3 +187,12 @@ def test_the_command_makes_what_is_missing_once(tmp_path, capfd):
     assert "hopper-full-replay" in told
     assert "not D4RL" not in told
     assert "None of it is D4RL's" in told
+
+
+def test_in_few_good_most_steps_are_wrong_and_in_the_mixture_right():
+    """The controller that pushes towards the fall, by hand; what cloning would learn is the majority."""
+    for habits, low, high in ((suite.HABITS, 0.6, 0.8), (suite.FEW_GOOD, 0.4, 0.49)):
+        data = suite.cartpole_log(100, habits=habits)
+        x, v, angle, rate = data.step_observations().T
+        right = (0.1 * x + 0.3 * v + angle + 0.5 * rate > 0).astype(int) == data.actions
+        assert low < right.mean() < high

@@ -91,8 +91,8 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
     assert all(source.name.endswith("-local") for source in found)
     cells, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
-    assert len(cells) == 12 * 8 - 2
-    assert [note.split()[0] for note in notes] == ["td3-bc", "td3-bc"]
+    assert len(cells) == 13 * 8 - 3
+    assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
     plans = {cell.name: cell.plan for cell in cells}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
     assert (maze.settings.lam, maze.settings.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
@@ -163,3 +163,22 @@ def test_without_any_data_it_says_how_to_get_them(tmp_path, capfd, monkeypatch):
     assert main(["reproduce", "table2", "--suite", "local", "--out", str(tmp_path / "out")]) == 2
     assert "the local suite does not have" in capfd.readouterr().err
     assert reproduce.LIKE["hopper-full-replay"] == "hopper-medium-replay-v2"
+
+
+def test_figure_2_is_the_toy_world(tmp_path, monkeypatch):
+    from odice.cli import toy
+
+    seen = []
+    monkeypatch.setattr(toy, "main", lambda argv: seen.append(argv) or 0)
+    assert main(["reproduce", "figure2", "--steps", "7", "--out", str(tmp_path)]) == 0
+    assert seen == [["--out", str(tmp_path / "figure2"), "--steps", "7"]]
+
+
+def test_failures_are_what_the_command_ends_with(d4rl, tmp_path, capfd):
+    """A file that no reader can read: the cell fails, and that is said, not that nothing has begun."""
+    command = ["reproduce", "curves", "--data-dir", str(d4rl), "--logs", "hopper-medium-v2", "--algos", "odice"]
+    command += ["--seeds", "1", "--steps", "10", "--retries", "0", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "1 of 1 cells did not finish: hopper-medium-v2/odice/seed-0 failed" in capfd.readouterr().err
+    assert main([*command, "--report-only"]) == 2
+    assert "No run of curves has begun" in capfd.readouterr().err
