@@ -69,6 +69,7 @@ def show(name: str, found: Estimates) -> None:
     for one in found.estimates.values():
         row = (interval(one.discounted), interval(one.undiscounted), interval(one.improvement), _size(one))
         table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
+    table.add_row("together", interval(found.together), "", "", "")
     console.print(table)
     for line in lines(found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.fqe import FQEConfig, fqe
 from odice.evaluation.ope.importance import Weighted, behavior_return, importance
 from odice.evaluation.ope.log import Log, make_log
-from odice.evaluation.ope.verdict import MASS, MIN_EPISODES, MIN_SHARE, Verdict, judge
+from odice.evaluation.ope.verdict import MASS, MIN_EPISODES, MIN_SHARE, Verdict, judge, together
 from odice.jsonable import jsonable
 from odice.policy.policy import Policy
 
@@ -66,6 +66,8 @@ class Estimates:
     agreement: float
     discrete: bool
     estimates: dict[str, Estimate]
+    together: Interval
+    """FQE's estimate with the interval of all that were learned: see `verdict.together`."""
     spread: float
     """Standard deviation of the log's discounted returns."""
     disagreement: float
@@ -169,6 +171,7 @@ class Work:
             agreement=behavior.agreement,
             discrete=log.spec.discrete,
             estimates=found,
+            together=together({name: one.discounted for name, one in found.items()}),
             spread=spread,
             disagreement=(max(usable) - min(usable)) / max(spread, 1e-12) if usable else 0.0,
             verdict=verdict,

@@ -36,6 +36,9 @@ SLACK = 0.01
 JUDGES = ("fqe", "importance", "doubly-robust", "gradient-dice")
 """Who is asked, if there: one of each kind. The other members of the DICE family are shown and not asked."""
 
+LEARNED = ("fqe", "doubly-robust", "gradient-dice")
+"""Whose intervals make the one of all together, usable or not. Importance weights that have died out say nothing."""
+
 Answer = Literal["better", "not better", "cannot tell"]
 
 
@@ -51,6 +54,17 @@ class Verdict(NamedTuple):
             if "tell" not in self.answer
             else f"{self.answer}: {self.reason}"
         )
+
+
+def together(found: Mapping[str, Interval]) -> Interval:
+    """FQE's estimate with the interval from the least to the largest end of those that were learned.
+
+    An interval from resampled episodes knows nothing of what an estimator gets wrong in the same way every time. That
+    estimators of different kinds disagree does show some of it, so their disagreement is part of this one.
+    """
+    asked = [found[name] for name in LEARNED if name in found]
+    low, high = min(one.low for one in asked), max(one.high for one in asked)
+    return Interval(found["fqe"].mean, low, high, min(one.lower_bound for one in asked))
 
 
 def judge(

@@ -14,7 +14,7 @@ from odice.evaluation.ope.bootstrap import Interval
 from odice.evaluation.ope.estimate import estimate
 from odice.evaluation.ope.log import make_log
 from odice.evaluation.ope.select import select
-from odice.evaluation.ope.verdict import judge
+from odice.evaluation.ope.verdict import judge, together
 from odice.policy.file import Layout
 from odice.policy.guard import fit_guard
 from odice.policy.policy import Policy
@@ -216,3 +216,9 @@ def test_of_a_run_every_checkpoint_is_ranked_once(tmp_path):
         "run/policy/step-10",
         "alone",
     ]
+
+
+def test_together_reaches_as_far_as_any_that_was_learned():
+    found = together({"fqe": WIDE, "doubly-robust": DOWN, "importance": Interval(9, 8, 99, 8), "gradient-dice": UP})
+    assert found == Interval(0.5, -3, 3, -2.8)
+    assert together({"fqe": UP}) == UP
