@@ -30,14 +30,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/online"))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", help="one critic of the table, by a part of its name")
+    parser.add_argument("--env", choices=sorted(ENVS), action="append", help="only these")
     options = parser.parse_args()
-    print(f"| critic | {' | '.join(f'{env}, {steps:,} steps' for env, steps in ENVS.items())} |")
-    print(f"|---|{'---|' * len(ENVS)}", flush=True)
+    envs = {env: steps for env, steps in ENVS.items() if not options.env or env in options.env}
+    print(f"| critic | {' | '.join(f'{env}, {steps:,} steps' for env, steps in envs.items())} |")
+    print(f"|---|{'---|' * len(envs)}", flush=True)
     for name, agent in AGENTS.items():
         if options.only is not None and options.only not in name:
             continue
         cells = []
-        for env, budget in ENVS.items():
+        for env, budget in envs.items():
             training = Training(sac=agent, warmup=1_000, eval_every=500, checkpoint_every=budget)
             scores = []
             for seed in range(options.seeds):
