@@ -38,7 +38,7 @@ from odice.evaluation.ope.dice import FORMS
 from odice.evaluation.ope.estimate import DEFAULT, ESTIMATORS, Work, estimate
 from odice.evaluation.ope.log import make_log
 from odice.evaluation.ope.select import key
-from odice.evaluation.ope.verdict import Verdict
+from odice.evaluation.ope.verdict import Verdict, together
 from odice.evaluation.ope.verdict import judge as judge_all
 from odice.jsonable import jsonable
 from odice.policy.policy import Policy
@@ -251,7 +251,7 @@ def score(truth: np.ndarray, error: np.ndarray, mean: np.ndarray, interval: tupl
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All policies of a log of which truth and estimates are known."""
+    """All policies of a log of which truth and estimates are known, d3rlpy's too where it was asked."""
     rows = []
     for file in sorted((folder / "odice").glob("*.json")):
         other = folder / "d3rlpy" / file.name
@@ -259,7 +259,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
         row["truth"] = json.loads((folder / "truth" / file.name).read_text())
         row["d3rlpy"] = json.loads(other.read_text()) if other.exists() else None
         rows.append(row)
-    return rows
+    both = [row for row in rows if row["d3rlpy"]]
+    return both or rows
 
 
 def verdict_of(row: dict[str, Any]) -> Verdict:
@@ -276,7 +277,7 @@ def verdict_of(row: dict[str, Any]) -> Verdict:
     )
 
 
-def select_key(row: dict[str, Any]) -> tuple[bool, float, float]:
+def select_key(row: dict[str, Any]) -> tuple[bool, float]:
     """What `odice select` ranks by."""
     bound, fqe = verdict_of(row).lower_bound, row["estimates"]["fqe"]["improvement"]["lower_bound"]
     return key(bound, fqe)
@@ -296,6 +297,9 @@ def table(out: Path) -> None:
                 mean, low, high = (np.array([one["discounted"][k] for one in found]) for k in ("mean", "low", "high"))
                 used = sum(not one["unusable"] for one in found)
                 print(head, f"{name} (used {used}) |", " | ".join(score(truth, error, mean, (low, high))), "|")
+        bounds = [together({k: Interval(**one["discounted"]) for k, one in row["estimates"].items()}) for row in rows]
+        ends = tuple(np.array([getattr(one, end) for one in bounds]) for end in ("low", "high"))
+        print(head, "together |", " | ".join(score(truth, error, np.array([one.mean for one in bounds]), ends)), "|")
         ranked = sorted(range(len(rows)), key=lambda i: select_key(rows[i]))
         place = np.argsort(ranked).astype(float)
         print(head, "`odice select` |", " | ".join([*score(truth, error, place, None)[:2], "-", "-"]), "|")
@@ -324,8 +328,10 @@ def choices(rows: list[dict[str, Any]], folder: Path) -> list[float]:
     the behavior, that is the last clone; the last run is that of the last algorithm."""
     plain = [row for row in rows if "noise" not in row["name"]]
     truth = {row["name"]: row["truth"]["mean"][0] for row in plain}
-    best = max(plain, key=select_key)
-    selected = best["name"] if verdict_of(best).answer == "better" else f"bc-{CHECKPOINTS[-1]}"
+    if len(plain) < len(CHECKPOINTS) * len(algorithms("")):  # some are not judged yet
+        return [np.nan] * 5
+    better = [row for row in plain if verdict_of(row).answer == "better"]
+    selected = max(better, key=select_key)["name"] if better else f"bc-{CHECKPOINTS[-1]}"
     last = f"odice-{CHECKPOINTS[-1]}"
     least = min(truth, key=lambda name: _loss(folder, name))
     return [truth[selected], truth[last], float(np.mean(list(truth.values()))), truth[least], max(truth.values())]

@@ -1,8 +1,10 @@
-"""Choosing among policies without a simulator: by the bound on what each is better by, not by its estimate.
+"""Choosing among policies without a simulator: by a bound on what each is better by, not by its estimate.
 
-An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. The lower
-bound is punished for spread, for disagreement and for leaving the data (no bound at all). Where no policy's bound is
-above 0, the honest answer is to clone the behavior: what the log does is known to work as well as the log says.
+An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. FQE's lower
+bound is punished for spread, and a policy that leaves the data has none and comes last. The other estimators take part
+in the verdict, not in the order: one that lags behind at the behavior tells policies apart badly. Where no policy is
+better by the verdict, the honest answer is to clone the behavior: what the log does is known to work as well as the
+log says.
 
 With k policies one asks k times, so a bound at 95 % fails for some policy more often than once in twenty. Each one's
 bound is kept as it is; the note says so.
@@ -27,13 +29,13 @@ class Ranked(NamedTuple):
         return self.estimates.verdict.lower_bound
 
     @property
-    def key(self) -> tuple[bool, float, float]:
+    def key(self) -> tuple[bool, float]:
         return key(self.bound, self.estimates.estimates["fqe"].improvement.lower_bound)
 
 
-def key(bound: float | None, fqe: float) -> tuple[bool, float, float]:
-    """What is ranked by: those with a bound first, by bound; then by FQE's own."""
-    return (bound is not None, fqe if bound is None else bound, fqe)
+def key(bound: float | None, fqe: float) -> tuple[bool, float]:
+    """What is ranked by: those that the log can bound first, and FQE's own bound."""
+    return (bound is not None, fqe)
 
 
 class Selection(NamedTuple):
@@ -45,7 +47,7 @@ class Selection(NamedTuple):
 
 
 def select(policies: Mapping[str, Policy], data: Dataset, **settings: Any) -> Selection:
-    """Rank policies by the lower bound on their improvement over the behavior; `settings` are those of `estimate`."""
+    """Rank policies by FQE's lower bound on their improvement over the behavior; `settings` are those of `estimate`."""
     found = [Ranked(name, estimate(policy, data, **settings)) for name, policy in policies.items()]
     ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))
     best = next((one for one in ranked if one.estimates.verdict.answer == "better"), None)

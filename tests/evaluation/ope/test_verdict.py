@@ -113,9 +113,9 @@ def test_select_ranks_by_the_bound(files, world, capsys, tmp_path):
     assert "better by" in capsys.readouterr().out
     found = json.loads(out.read_text())
     bounds = [row["verdict"]["lower_bound"] for row in found["ranked"]]
-    known = [bound for bound in bounds if bound is not None]
-    assert bounds == known + [None] * (len(bounds) - len(known))
-    assert known == sorted(known, reverse=True)
+    fqe = [row["estimates"]["fqe"]["improvement"]["lower_bound"] for row in found["ranked"]]
+    keys = [(bound is not None, value) for bound, value in zip(bounds, fqe, strict=True)]
+    assert keys == sorted(keys, reverse=True)
     assert len(found["ranked"]) == 2
 
 
