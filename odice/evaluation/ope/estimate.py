@@ -12,7 +12,7 @@ from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.ope.behavior import Behavior, CloneConfig, clone
-from odice.evaluation.ope.bootstrap import REPLICATES, Interval, from_heads, percentile, resample
+from odice.evaluation.ope.bootstrap import REPLICATES, Interval, from_heads, percentile, resample, widened
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.fqe import FQEConfig, fqe
@@ -137,6 +137,8 @@ class Work:
         self.dice_config = scaled(DICEConfig(), "updates")
         rng = np.random.default_rng(seed)
         self.heads, self.counts = (resample(log.episodes, n, rng) for n in (heads, REPLICATES))
+        self.spreads = [float(log.to_go(gamma)[log.first].std()) for gamma in (discount, 1.0)]
+        """Of the log's returns, discounted and not."""
         self.logged = behavior_return(log, discount, self.counts)
         self.logged_heads = behavior_return(log, discount, self.heads).replicates
 
@@ -148,7 +150,7 @@ class Work:
         log, behavior = self.log, self.behavior()
         found = self._estimates(estimators, behavior)
         usable = [one.discounted.mean for one in found.values() if not one.unusable]
-        spread = float(log.to_go(self.discount)[log.first].std())
+        spread = self.spreads[0]
         verdict = judge(
             {name: one.improvement for name, one in found.items()},
             found["fqe"].undiscounted_improvement or found["fqe"].improvement,
@@ -211,12 +213,13 @@ class Work:
         self, name: str, replicates: np.ndarray, effective: float | None, why: str, details: dict[str, Any]
     ) -> Estimate:
         both = len(replicates) == 2
+        wide = lambda values, row: widened(from_heads(values), self.spreads[row])
         return Estimate(
             name,
-            from_heads(replicates[0]),
-            from_heads(replicates[1]) if both else None,
-            from_heads(replicates[0] - self.logged_heads[0]),
-            from_heads(replicates[1] - self.logged_heads[1]) if both else None,
+            wide(replicates[0], 0),
+            wide(replicates[1], 1) if both else None,
+            wide(replicates[0] - self.logged_heads[0], 0),
+            wide(replicates[1] - self.logged_heads[1], 1) if both else None,
             effective,
             why,
             details,

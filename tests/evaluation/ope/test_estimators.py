@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odice.evaluation.ope.behavior import CloneConfig, clone
-from odice.evaluation.ope.bootstrap import from_heads, percentile, resample
+from odice.evaluation.ope.bootstrap import Interval, from_heads, percentile, resample, widened
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.fqe import FQE, FQEConfig, fqe
@@ -258,6 +258,12 @@ def test_intervals_of_heads_by_hand():
     """Student's t with 2 degrees of freedom: 4.302653 two-sided and 2.919986 one-sided."""
     found = from_heads(np.array([1.0, 2.0, 3.0]))
     assert found == pytest.approx((2.0, 2 - 4.302653, 2 + 4.302653, 2 - 2.919986), rel=1e-5)
+
+
+def test_widened_intervals_by_hand():
+    found = widened(Interval(1.0, -0.5, 2.5, -0.2), 8.0)
+    assert (found.mean, found.low, found.high) == pytest.approx((1.0, 1 - 5.0, 1 + 5.0))  # 2 * 1.5 and 0.5 * 8
+    assert found.lower_bound == pytest.approx(1 - np.hypot(2 * 1.2, 4 * 2.132 / 2.776))
 
 
 def test_the_oracle_agrees_with_the_stationary_one():
