@@ -279,7 +279,7 @@ def verdict_of(row: dict[str, Any]) -> Verdict:
 
 def select_key(row: dict[str, Any]) -> tuple[bool, float]:
     """What `odice select` ranks by."""
-    bound, fqe = verdict_of(row).lower_bound, row["estimates"]["fqe"]["improvement"]["lower_bound"]
+    bound, fqe = verdict_of(row).lower_bound, row["estimates"]["fqe"]["improvement"]["mean"]
     return key(bound, fqe)
 
 

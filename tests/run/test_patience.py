@@ -24,7 +24,7 @@ class Said:
 
     def __init__(self, policy, data):
         bound = BOUNDS[policy.about["step"]]
-        interval = type("Interval", (), {"lower_bound": -5.0 if bound is None else bound})()
+        interval = type("Interval", (), {"mean": -5.0 if bound is None else bound})()
         self.estimates = {"fqe": type("Estimate", (), {"improvement": interval})()}
         self.verdict = type("Verdict", (), {"answer": "cannot tell", "lower_bound": bound})()
 
@@ -90,7 +90,7 @@ def test_the_looks_are_estimates_of_the_whole_log(tmp_path, monkeypatch):
     found = quick(run.policy, odice.load(log))
     assert found.episodes == 60
     assert row["answer"] == found.verdict.answer
-    assert row["rank"][1] == pytest.approx(found.estimates["fqe"].improvement.lower_bound, rel=1e-6)
+    assert row["rank"][1] == pytest.approx(found.estimates["fqe"].improvement.mean, rel=1e-6)
 
 
 def test_a_log_that_cannot_judge_is_refused_before_training(tmp_path):

@@ -1,10 +1,10 @@
-"""Choosing among policies without a simulator: by a bound on what each is better by, not by its estimate.
+"""Choosing among policies without a simulator: in the order of FQE's estimates, but only what is better by a bound.
 
-An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. FQE's lower
-bound is punished for spread, and a policy that leaves the data has none and comes last. The other estimators take part
-in the verdict, not in the order: one that lags behind at the behavior tells policies apart badly. Where no policy is
-better by the verdict, the honest answer is to clone the behavior: what the log does is known to work as well as the
-log says.
+An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. So only a
+policy whose verdict is "better" is chosen: its bound is above 0 and the estimators agree. A policy that leaves the data
+has no bound and comes last. Among the others FQE's estimate tells more apart than its bound, which punishes a spread
+that all share (docs/estimates.md). Where no policy is better by the verdict, the honest answer is to clone the
+behavior: what the log does is known to work as well as the log says.
 
 With k policies one asks k times, so a bound at 95 % fails for some policy more often than once in twenty. Each one's
 bound is kept as it is; the note says so.
@@ -30,11 +30,11 @@ class Ranked(NamedTuple):
 
     @property
     def key(self) -> tuple[bool, float]:
-        return key(self.bound, self.estimates.estimates["fqe"].improvement.lower_bound)
+        return key(self.bound, self.estimates.estimates["fqe"].improvement.mean)
 
 
 def key(bound: float | None, fqe: float) -> tuple[bool, float]:
-    """What is ranked by: those that the log can bound first, and FQE's own bound."""
+    """What is ranked by: those that the log can bound first, and FQE's estimate."""
     return (bound is not None, fqe)
 
 
@@ -47,7 +47,7 @@ class Selection(NamedTuple):
 
 
 def select(policies: Mapping[str, Policy], data: Dataset, **settings: Any) -> Selection:
-    """Rank policies by FQE's lower bound on their improvement over the behavior; `settings` are those of `estimate`."""
+    """Rank policies by FQE's estimate of their improvement over the behavior; `settings` are those of `estimate`."""
     found = [Ranked(name, estimate(policy, data, **settings)) for name, policy in policies.items()]
     ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))
     best = next((one for one in ranked if one.estimates.verdict.answer == "better"), None)

@@ -1,8 +1,8 @@
 """Better than the behavior, not better, or cannot tell: with the reason.
 
 A practitioner decides by a bound, not by an estimate: by how much is the policy better *at least*? The bound given is
-the least, over the estimators that can be used, of the value that the improvement J(pi) - J(behavior) exceeds with 95 %
-confidence.
+the least, over FQE and the importance weights that can be used, of the value that the improvement J(pi) - J(behavior)
+exceeds with 95 % confidence. A density ratio lags behind at the behavior, so it is asked for the sign alone.
 
     better       the bound is above 0
     not better   the interval of FQE's improvement lies below 0, or at most a hundredth of the returns' spread above it
@@ -36,6 +36,8 @@ SLACK = 0.01
 JUDGES = ("fqe", "importance", "doubly-robust", "gradient-dice")
 """Who is asked, if there: one of each kind. The other members of the DICE family are shown and not asked."""
 
+BOUNDING = ("fqe", "importance", "doubly-robust")
+"""Whose bounds count; the density ratio has a say on the sign."""
 LEARNED = ("fqe", "doubly-robust", "gradient-dice")
 """Whose intervals make the one of all together, usable or not. Importance weights that have died out say nothing."""
 
@@ -83,7 +85,7 @@ def judge(
     returns.
     """
     judges = {name: improvement[name] for name in JUDGES if name in improvement and not usable[name]}
-    bound = min((interval.lower_bound for interval in judges.values()), default=None)
+    bound = min((one.lower_bound for name, one in judges.items() if name in BOUNDING), default=None)
     if why := _no_answer(judges, undiscounted, episodes=episodes, outside=outside):
         return Verdict("cannot tell", why, None if outside > MAX_OUTSIDE or episodes < FEW_EPISODES else bound)
     assert bound is not None
