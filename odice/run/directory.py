@@ -165,12 +165,14 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def _schedule(found: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:
     """The setting that is the run's own length, if a change of length is all that differs."""
-    settings = identity["settings"]
-    names = [name for name, value in settings.items() if found.get("settings", {}).get(name) != value]
-    same = {**found, "steps": identity["steps"], "settings": {**found.get("settings", {}), **settings}}
-    if len(names) != 1 or differences(same, identity):
-        return None
-    return names[0] if found["settings"][names[0]] == found.get("steps") else None
+    if not all("steps" in each and "settings" in each for each in (found, identity)):
+        return None  # a learner's folder has other entries
+    old, new = found["settings"], identity["settings"]
+    names = [name for name in new if old.get(name) == found["steps"] and new[name] == identity["steps"]]
+    for name in names:
+        if not differences({**found, "steps": identity["steps"], "settings": {**old, name: new[name]}}, identity):
+            return name
+    return None
 
 
 def _longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -1,5 +1,7 @@
 """Every estimator against the exact return of a small MDP, and bootstrap intervals against closed forms."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -199,7 +201,6 @@ def test_dice_starts_at_the_behavior(world, log):
 
 def test_the_lagrangian_of_every_form_is_its_papers(world, log):
     """GenDICE and GradientDICE maximize over f = -nu and u = lam what is minimized here; DualDICE has -nu for nu."""
-    import jax.numpy as jnp
 
     from odice.core.critics import Critic
     from odice.evaluation.ope.dice import Params, device_data, lagrangian
