@@ -79,11 +79,8 @@ def bench(
 def updates(job: dict[str, Any]) -> Iterator[Row]:
     for name, core in (("one core", 0), (f"all {cores()} cores", None)):
         (found,) = measure([{**job, "core": core}])
-        shares = [
-            rate * found["operations"] / matmul for rate, matmul in zip(found["rates"], found["matmul"], strict=True)
-        ]
         facts = {
-            "share": statistics.median(shares),
+            "share": _share(found),
             "MFLOP": found["operations"] / 1e6,
             "matmul GFLOP/s": statistics.median(found["matmul"]) / 1e9,
             "peak MB": found["peak"] / 1e6,
@@ -105,13 +102,15 @@ def seeds(job: dict[str, Any]) -> Iterator[Row]:
 
 
 def data(job: dict[str, Any], sizes: tuple[int, ...]) -> Iterator[Row]:
+    """Sizes are compared by their shares, not by their rates: they cannot take turns, for lack of memory."""
     first = None
     for rows in sizes:
         if 3 * rows * ROW_BYTES > (memory() or 8e9):
             continue  # the data, and a copy while they are made
-        (found,) = measure([{**job, "core": 0, "rows": rows, "alone": True}])
-        first = first or statistics.median(found["rates"])
-        facts = {"of the smallest": statistics.median(found["rates"]) / first, "peak MB": found["peak"] / 1e6}
+        (found,) = measure([{**job, "core": 0, "rows": rows}])
+        share = _share(found)
+        first = first or share
+        facts = {"share": share, "of the smallest": share / first, "peak MB": found["peak"] / 1e6}
         yield _row("data", f"{job['algo']}, {rows:,} transitions", found["rates"], facts)
 
 
@@ -146,6 +145,12 @@ def start(algo: str, preset: str | None) -> Iterator[Row]:
             if done.returncode:
                 raise OdiceError(f"`odice train` failed inside the benchmark: {done.stderr.strip()[-300:]}")
             yield Row("start", f"{algo}, cache {what}", seconds, "s")
+
+
+def _share(found: dict[str, Any]) -> float:
+    """Operations per second of the updates over those of plain matrix products: the median of the turns."""
+    turns = zip(found["rates"], found["matmul"], strict=True)
+    return statistics.median(rate * found["operations"] / matmul for rate, matmul in turns)
 
 
 def _row(section: str, what: str, rates: list[float], facts: dict[str, float]) -> Row:

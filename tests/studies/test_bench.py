@@ -72,7 +72,7 @@ def test_overhead_is_the_share_of_the_updates_between(monkeypatch):
 
 
 def test_data_that_do_not_fit_are_left_out(monkeypatch):
-    found = {"rates": [1.0], "peak": 1}
+    found = {"rates": [1.0], "matmul": [1.0], "operations": 1, "peak": 1}
     monkeypatch.setattr(bench, "measure", lambda jobs: [found])
     monkeypatch.setattr(bench, "memory", lambda: 1e9)
     rows = list(bench.bench(["odice"], None, ["data"], TINY))
