@@ -9,6 +9,7 @@ gradient of a narrow layer is computed as (dy^T x)^T (benchmarks/NOTES.md has th
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -23,7 +24,7 @@ WIDE = 512
 @jax.custom_vjp
 def dense(x: Float[Host, "*b n"], weight: Float[Host, "n m"]) -> Float[Array, "*b m"]:
     """x @ weight. Both may lie on the host: a state that was fetched is evaluated too."""
-    return x @ weight
+    return jnp.matmul(x, weight)
 
 
 def _forward(x, weight):

@@ -64,7 +64,8 @@ def vjp(point: Point, network: Ensemble | Critic) -> tuple[Heads, Callable[[Head
 
 def sweep(net: MLP, inputs: Float[Array, "b n"]) -> tuple[Float[Array, " b"], list[Layer]]:
     """Up the network, and down again with cotangents of 1."""
-    x, z, known, backs = inputs.T, inputs.T, [], []
+    z = x = inputs.T
+    known, backs = [], []
     for i, weight in enumerate(net.weights):
         z = jax.lax.optimization_barrier(weight.T) @ x
         z = z + net.biases[i][:, None] if i < len(net.biases) else z

@@ -6,7 +6,7 @@ An algorithm without a table here has the defaults of its config. `odice.make` k
 
 from odice.presets import OWN, Setting, Table
 
-_MEASURED = "odice's own choice, compared on one seed of up to six logs (docs/defaults.md)"
+_MEASURED = "odice's own choice, compared on one seed of up to six logs, then run on eight (docs/defaults.md)"
 _TAKEN = "odice's own choice, not compared with others (docs/defaults.md)"
 
 _VDICE = {

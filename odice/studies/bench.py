@@ -92,7 +92,7 @@ def seeds(job: dict[str, Any]) -> Iterator[Row]:
     first = None
     for count in SEEDS:
         found = measure([{**job, "core": number, "alone": True} for number in range(count)])
-        total = [float(sum(rates)) for rates in zip(*(each["rates"] for each in found), strict=False)]
+        total = [sum(rates, start=0.0) for rates in zip(*(each["rates"] for each in found), strict=False)]
         first = first or statistics.median(total)
         facts = {
             "times one seed": statistics.median(total) / first,
