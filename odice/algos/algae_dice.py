@@ -231,7 +231,7 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
         else:
             policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
-        log_temperature = jnp.asarray(math.log(cfg.init_temperature))
+        log_temperature = jnp.asarray(math.log(cfg.init_temperature), jnp.float32)  # a weak type compiles twice
         return State(
             policy=policy,
             critic=critic,
