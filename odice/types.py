@@ -41,6 +41,8 @@ class Transitions(NamedTuple):
     """Which rows are demonstrations, where imperfect data stand beside them."""
     cost: Float[Array, " n"] | None = None
     """What each step costs beside its reward, where the data say so."""
+    outcome: Float[Array, " n"] | None = None
+    """How the log went on after each step: its return, in standard deviations (`data.to_go.outcomes`)."""
 
     @property
     def size(self) -> int:
@@ -57,6 +59,7 @@ class Transitions(NamedTuple):
             next_obs=self.obs[following],
             terminated=self.terminated[rows],
             cost=None if self.cost is None else self.cost[rows],
+            outcome=None if self.outcome is None else self.outcome[rows],
         )
 
 
@@ -74,6 +77,8 @@ class Batch(NamedTuple):
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
     cost: Float[Array, " b"] | None = None
     """What each step costs beside its reward; None where the data have no costs."""
+    outcome: Float[Array, " b"] | None = None
+    """How the log went on after each step; None unless the algorithm asks for it."""
 
     @property
     def mask(self) -> Float[Array, " b"]:

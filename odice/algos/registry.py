@@ -39,6 +39,8 @@ class Entry(NamedTuple):
     """The setting that holds the length of a schedule: where it is None, the run fills in its own length."""
     value_start: str | None = None
     """The setting that says where values start: where it is None, the run fills in a high return of the log."""
+    outcome: str | None = None
+    """The setting that says how much `Batch.outcome` counts: where it is not 0, the run brings it along."""
     diagnose: str | None = None
     """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
     discount: str | None = "discount"

@@ -6,7 +6,8 @@ V-DICE learns a value function from a fixed log, and reads from it how much to i
     pi  maximises  E_D[w(R) log pi(a|s)]
 
 With `value_sample` and `policy_sample` the divergence's temperature and the policy's choice are adapted
-(`core.adaptive`): what holds in a run without a preset (docs/defaults.md).
+(`core.adaptive`), and the return that followed in the log may count beside the residual (`policy_outcome`): what holds
+in a run without a preset (docs/defaults.md).
 
 The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
 
@@ -108,6 +109,10 @@ class VDICEConfig:
     policy_baseline: bool = False
     """Take from the residual what the state alone explains of it (a network with V's widths and rate, by least squares)
     before the policy chooses: what is left belongs to the action. Counts with `policy_sample` only."""
+    policy_outcome: float = 0.0
+    """How much the return that followed in the log counts beside the residual, each in its own standard deviations,
+    when the policy chooses. The residual tells one action from another and joins parts of episodes; the return tells
+    one agent from another where a log has several. Counts with `policy_sample` only."""
     double_sampling: Literal["off", "policy", "both"] = "off"
     """Whose weights a critic makes, which averages R over next states: nobody's, the policy's, or also those of V.
     Where next states are random, `off` prefers risky actions. The critic has V's widths and learning rate."""
@@ -130,6 +135,7 @@ class VDICEConfig:
         for name in ("value_sample", "policy_sample"):
             share = getattr(self, name)
             require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
+        require(self.policy_outcome >= 0, f"policy_outcome must not be negative, got {self.policy_outcome}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
         validate(self)
         divergence(self.divergence)
@@ -239,6 +245,14 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
         error = lambda critic: jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup))
         return step(value_optimizer, jax.grad(error)(state.critic), state.critic_opt, state.critic)
 
+    def with_outcome(residual, batch: Batch):
+        """The residual and what followed in the log, each in its own standard deviations."""
+        if not cfg.policy_outcome or not cfg.policy_sample:
+            return residual
+        if batch.outcome is None:
+            raise ValueError("policy_outcome asks for Batch.outcome; `odice.train` brings it, or leave it 0")
+        return residual / jnp.maximum(jnp.std(residual), adaptive.TINY) + cfg.policy_outcome * batch.outcome[None]
+
     def learn_baseline(state: State, batch: Batch, residual):
         """The residual without what the state explains of it, before one step of the baseline towards it."""
         if state.baseline is None or state.baseline_opt is None:
@@ -275,7 +289,7 @@ def _vdice(cfg: VDICEConfig, rule: Rule, spec: Spec) -> Algo:
 
         by_value = residual_fwd if in_value is None else in_value
         by_policy = residual_fwd if expected is None else expected
-        by_policy, baseline, baseline_opt = learn_baseline(state, batch, by_policy)
+        by_policy, baseline, baseline_opt = learn_baseline(state, batch, with_outcome(by_policy, batch))
         weight, choice, log_temperature = imitation_weight(state, by_value, by_policy, weigh)
         policy_loss, policy_gradient = jax.value_and_grad(weighted_cloning)(
             state.policy, jax.lax.stop_gradient(weight), batch.obs, batch.action
@@ -317,6 +331,7 @@ DECLARED: dict[str, Any] = {
     "health": WEIGHTS,
     "schedule": "cosine_steps",
     "value_start": "value_start",
+    "outcome": "policy_outcome",
 }
 
 

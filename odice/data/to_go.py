@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from odice.data.dataset import Dataset
@@ -22,6 +24,24 @@ def returns_to_go(dataset: Dataset, discount: float) -> np.ndarray:
         at = ends[: np.searchsorted(-lengths, -back)] - back  # the episodes that are longer than `back`
         out[at] += discount * out[at + 1]
     return out
+
+
+def outcomes(dataset: Dataset, discount: float) -> np.ndarray:
+    """How the log went on after each step: its discounted return, less the mean of all, in standard deviations.
+
+    An episode that was merely cut goes on as it went, with the mean of its rewards, for as long as the longest one:
+    without that, the last steps before a time limit would look worse than the others. All 0 where returns do not
+    differ.
+    """
+    rewards = np.asarray(dataset.rewards, np.float64).copy()
+    mean = np.add.reduceat(rewards, dataset.starts) / dataset.lengths
+    ahead = np.sum(discount ** np.arange(1, dataset.lengths.max() + 1))
+    rewards[dataset.ends] += ahead * np.where(dataset.terminated, 0.0, mean)
+    found = returns_to_go(replace(dataset, rewards=rewards), discount)
+    found -= found.mean()
+    deviation = found.std()
+    scale = deviation if deviation > 1e-9 * np.abs(rewards).max() else np.inf
+    return (found / scale).astype(np.float32)
 
 
 def spread(dataset: Dataset, discount: float) -> float:

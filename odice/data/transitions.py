@@ -69,8 +69,11 @@ def why_left_out(dataset: Dataset, convention: Convention) -> str | None:
     return f"{steps}: {cut:,} at time limits{last} ({kept})"
 
 
-def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Transitions:
-    """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device.
+def to_transitions(
+    dataset: Dataset, convention: Convention = "qlearning", outcome: np.ndarray | None = None
+) -> Transitions:
+    """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device. `outcome` is that of each
+    step, for algorithms that ask for it.
 
     Observations are shared with the data set, not copied. The next observation of a terminated row is the final
     observation where it is known and a repetition where it is not: it may be read only behind the mask.
@@ -91,9 +94,7 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         action[block] = dataset.actions[steps]
         reward[block] = dataset.rewards[steps]
         terminated[block] = dataset.terminated[owner] & (steps == ends[owner])
-    cost = None
-    if dataset.costs is not None:
-        cost = dataset.costs[rows.locate(np.arange(rows.size))[0]]
+    per_row = lambda steps: None if steps is None else steps[rows.locate(np.arange(rows.size))[0]]
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
@@ -101,7 +102,8 @@ def to_transitions(dataset: Dataset, convention: Convention = "qlearning") -> Tr
         "action": action,
         "reward": reward,
         "terminated": terminated,
-        "cost": cost,
+        "cost": per_row(dataset.costs),
+        "outcome": per_row(outcome),
         "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)

@@ -15,7 +15,7 @@ from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted, fit
 from odice.data.store import Streamed, stored
-from odice.data.to_go import high
+from odice.data.to_go import high, outcomes
 from odice.data.transitions import Convention, rows_of, to_transitions, why_left_out
 from odice.envs.make import make
 from odice.errors import OdiceError
@@ -71,10 +71,13 @@ def prepare(plan: Plan) -> Prepared:
     dataset, held = hold_out(plan, dataset)
     fitted = fit(plan.preprocess, dataset, options.convention)
     if options.stream:
-        seen, source = dataset, Streamed(dataset, options.convention, fitted)
+        seen, source = (
+            dataset,
+            Streamed(dataset, options.convention, fitted, _outcome(plan, _rewarded(dataset, fitted))),
+        )
     else:
         seen = fitted.apply(dataset)
-        arrays = to_transitions(seen, options.convention)
+        arrays = to_transitions(seen, options.convention, _outcome(plan, seen))
         if options.suboptimal is not None:
             arrays = arrays._replace(expert=_expert_rows(seen, facts["demonstrations"], options.convention))
         source = jax.device_put(arrays)
@@ -217,7 +220,18 @@ def _value_start(plan: Plan, dataset: Dataset, fitted: Fitted) -> float:
     """A high return to go of the rewards that the algorithm sees, where it wants to know."""
     if not _wants_start(plan):
         return 0.0
-    return high(replace(dataset, rewards=fitted.reward(dataset.rewards)), plan.discount)
+    return high(_rewarded(dataset, fitted), plan.discount)
+
+
+def _rewarded(dataset: Dataset, fitted: Fitted) -> Dataset:
+    """The data set with the rewards that the algorithm sees."""
+    return replace(dataset, rewards=fitted.reward(dataset.rewards))
+
+
+def _outcome(plan: Plan, seen: Dataset) -> np.ndarray | None:
+    """How the log went on after each step, where the algorithm asks for it."""
+    wanted = plan.algorithm.setting(plan.settings, plan.algorithm.outcome, 0.0)
+    return outcomes(seen, plan.discount) if wanted else None
 
 
 def _wants_start(plan: Plan) -> bool:

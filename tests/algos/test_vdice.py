@@ -28,12 +28,13 @@ LINEAR = {
 }
 
 
-def make_batch(seed=0, n=16, discrete=False):
+def make_batch(seed=0, n=16, discrete=False, outcome=False):
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.normal(size=(2, n, 3)).astype(np.float32)
     action = rng.integers(0, 2, n).astype(np.int32) if discrete else rng.uniform(-1, 1, (n, 2)).astype(np.float32)
     terminated = np.arange(n) % 5 == 0
-    return Batch(*map(jnp.asarray, (obs, action, rng.normal(size=n).astype(np.float32), next_obs, terminated)))
+    batch = Batch(*map(jnp.asarray, (obs, action, rng.normal(size=n).astype(np.float32), next_obs, terminated)))
+    return batch._replace(outcome=jnp.asarray(rng.normal(size=n), jnp.float32)) if outcome else batch
 
 
 def algo_state(name, batch, steps_before=3, **settings):
@@ -41,7 +42,7 @@ def algo_state(name, batch, steps_before=3, **settings):
     algo = make(name, SPEC, **(LINEAR | settings))
     state = algo.init(jax.random.key(1))
     for i in range(steps_before):
-        state, _ = algo.update(state, make_batch(seed=10 + i), jax.random.key(0))
+        state, _ = algo.update(state, make_batch(seed=10 + i, outcome="policy_outcome" in settings), jax.random.key(0))
     return algo, state
 
 
@@ -105,6 +106,7 @@ def numpy_update(name, state, batch, eta, start=0.0, averaged="off"):
     weight = np.minimum(np.maximum(worth, 0), CLAMP).mean(0)
     if state.choice is not None:
         threshold, spread = (float(x) for x in state.choice)
+        worth = beside_outcome(worth, batch)
         explained = 0.0 if state.baseline is None else baseline_values(state, s)
         above = np.maximum(worth.mean(0) - explained - threshold * spread, 0)
         weight = np.minimum(above / above.mean(), CLAMP)
@@ -119,6 +121,13 @@ def numpy_update(name, state, batch, eta, start=0.0, averaged="off"):
     g = np.concatenate([(s.T @ d_mean).ravel(), d_mean.sum(0), d_log_std]) + DECAY * theta
     policy = numpy_adam(theta, g, state.policy_opt[1][0])
     return value, target, policy
+
+
+def beside_outcome(worth, batch):
+    """The residual and the log's return, each in its own standard deviations, where the batch brings the latter."""
+    if batch.outcome is None:
+        return worth
+    return worth / worth.std() + OUTCOME * np.asarray(batch.outcome, np.float64)
 
 
 def baseline_values(state, s):
@@ -175,6 +184,7 @@ def test_one_update_equals_numpy(name, twin):
     assert after.step == state.step + 1
 
 
+OUTCOME = 0.7
 ADAPTIVE = {"value_sample": 0.8, "policy_sample": 0.3, "value_start": 1.5}
 
 
@@ -191,10 +201,12 @@ def test_one_adaptive_update_equals_numpy(name):
     np.testing.assert_allclose(metrics["temperature"], np.exp(after.log_temperature), rtol=1e-6)
 
 
+@pytest.mark.parametrize("outcome", [False, True])
 @pytest.mark.parametrize("averaged", ["off", "policy"])
-def test_one_update_with_a_baseline_equals_numpy(averaged):
+def test_one_update_with_a_baseline_equals_numpy(averaged, outcome):
     more = {"policy_baseline": True, "double_sampling": averaged, "eta": ETA, "twin": True}
-    batch, start = make_batch(), ADAPTIVE["value_start"]
+    more |= {"policy_outcome": OUTCOME} if outcome else {}
+    batch, start = make_batch(outcome=outcome), ADAPTIVE["value_start"]
     algo, state = algo_state("odice", batch, **ADAPTIVE, **more)
     value, _, policy = numpy_update("odice", state, batch, ETA, start, averaged)
     after, _ = algo.update(state, batch, jax.random.key(0))
@@ -206,6 +218,7 @@ def test_one_update_with_a_baseline_equals_numpy(averaged):
     worth = r + GAMMA * (1 - d) * (there.min(0) + start) - v - start
     if averaged == "policy":
         worth = critic_values(state, s, a) - v
+    worth = beside_outcome(worth, batch)
     error = 2 * (baseline_values(state, s) - worth.mean(0)) / len(r)
     baseline = numpy_adam(flatten(state.baseline), np.concatenate([error @ s, [error.sum()]]), state.baseline_opt[0])
     np.testing.assert_allclose(flatten(after.baseline), baseline, rtol=2e-4, atol=2e-5)

@@ -23,7 +23,15 @@ class Streamed:
     read with one small read each, so that the process stays small whatever the size of the data.
     """
 
-    def __init__(self, dataset: Dataset, convention: Convention = "qlearning", fitted: Fitted | None = None):
+    def __init__(
+        self,
+        dataset: Dataset,
+        convention: Convention = "qlearning",
+        fitted: Fitted | None = None,
+        outcome: np.ndarray | None = None,
+    ):
+        """`outcome` is that of each step, in memory, for algorithms that ask for it."""
+        self._outcome = outcome
         self._dataset, self._rows, self._fitted = dataset, rows_of(dataset, convention), fitted or Fitted()
         self._ends, self._records = dataset.ends, Records.of(dataset)
 
@@ -50,6 +58,8 @@ class Streamed:
             "next_obs": fitted.observe(after),
             "terminated": data.terminated[owner] & (steps == self._ends[owner]),
         }
+        if self._outcome is not None:
+            fields["outcome"] = self._outcome[steps]
         batch = Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
         if initial is None:
             return batch
