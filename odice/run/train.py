@@ -310,6 +310,9 @@ class Loop:
             raise failures[0]
         for run in runs:
             self._display.note(run.summary())
+            if not run.result["last"] and not self._plan.options.imitation:
+                source = self._prepared.facts["source"]
+                self._display.note(f"how good it is, by the log alone: odice evaluate {run.path} --data {source}")
             if run.result["health"]["verdict"] == "do not deploy":
                 self._display.warn(f"{run.path}: {run.result['health']['says']}")
             best = (run.result["best"] or {}).get("health", {})

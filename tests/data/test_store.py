@@ -16,6 +16,7 @@ from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
 from odice.data.store import Streamed, make_store, stored, write_store
 from odice.data.store.records import Records
+from odice.data.to_go import outcomes
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
@@ -35,14 +36,14 @@ def same(one, two):
 @settings(max_examples=30)
 def test_gathered_rows_are_the_rows_of_the_transitions(tmp_path_factory, data, convention, seed):
     try:
-        in_memory = to_transitions(data, convention)
+        in_memory = to_transitions(data, convention, outcomes(data, 0.9))
     except OdiceError:
         return
     store = write_store(data, tmp_path_factory.mktemp("store") / "s")
-    streamed = Streamed(store, convention)
+    streamed = Streamed(store, convention, outcome=outcomes(data, 0.9))
     assert streamed.size == in_memory.size
     rows = np.random.default_rng(seed).integers(0, streamed.size, (3, 5), dtype=np.int32)
-    for name in ("obs", "action", "reward", "next_obs", "terminated"):
+    for name in ("obs", "action", "reward", "next_obs", "terminated", "outcome"):
         found, expected = getattr(streamed.gather(rows), name), getattr(in_memory.batch(rows), name)
         assert found.dtype == expected.dtype
         assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
