@@ -3,7 +3,7 @@ candidate.
 
     python benchmarks/guard.py                        # the bundled hopper log and a ward's
     python benchmarks/guard.py --data LOG --steps 0   # a log of your own; without the scores that need a trained V
-    python benchmarks/guard.py --data LOG --other LOG # and the states of other agents' logs: the same robot, another gait
+    python benchmarks/guard.py --data LOG --other LOG # and states of other agents' logs: same robot, another gait
     python benchmarks/guard.py --cost RUN             # microseconds per call of that run's policy and guard
 
 Half of the episodes fit the score, a fifth calibrates it, the rest is tested: as they are (false alarms) and corrupted.

@@ -33,7 +33,7 @@ class LogOptions:
     estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "gradient-dice")
     """Who is asked: also dual-dice, gen-dice and dice."""
     updates: int | None = None
-    """Updates of FQE, 4000 by default; the other networks' change in proportion."""
+    """Updates of FQE, 3000 by default; the other networks' change in proportion."""
     data_dir: Path | None = None
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
