@@ -27,6 +27,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -382,6 +383,7 @@ def judge_runs(log: Path, runs: list[Path], out: Path) -> None:
     data = odice.load(log)
     print(f"| {log.stem} | true return | of the behavior | FQE, improvement | leaves the data | verdict |")
     print("|---" * 6 + "|")
+    said: Counter[str] = Counter()
     for run in runs:
         name = "-".join(run.parts[-2:])
         if not (file := out / log.stem / f"{name}.json").exists():
@@ -395,7 +397,9 @@ def judge_runs(log: Path, runs: list[Path], out: Path) -> None:
         cells = (
             f"{truth:.4g} +- {error:.2g} | {usual:.4g} | {more['mean']:.4g} ({more['low']:.4g} to {more['high']:.4g})"
         )
+        said[answer + sign] += 1
         print(f"| {name} | {cells} | {row['outside']:.0%} | {answer}{sign} |", flush=True)
+    print(", ".join(f"{count} {what}" for what, count in sorted(said.items())))
 
 
 def main() -> int:
