@@ -105,9 +105,6 @@ def test_select_ranks_by_the_bound(files, world, capsys, tmp_path):
         "60",
         "--discount",
         "0.9",
-        "--estimators",
-        "fqe",
-        "importance",
     ]
     out = tmp_path / "out.json"
     assert main(["select", str(files / "run"), str(files / "worst"), *quick, "--json", str(out)]) == 0
@@ -118,6 +115,7 @@ def test_select_ranks_by_the_bound(files, world, capsys, tmp_path):
     keys = [(bound is not None, value) for bound, value in zip(bounds, fqe, strict=True)]
     assert keys == sorted(keys, reverse=True)
     assert len(found["ranked"]) == 2
+    assert set(found["ranked"][0]["estimates"]) == {"fqe", "importance", "doubly-robust"}
 
 
 @pytest.mark.slow
