@@ -3,6 +3,7 @@ candidate.
 
     python benchmarks/guard.py                        # the bundled hopper log and a ward's
     python benchmarks/guard.py --data LOG --steps 0   # a log of your own; without the scores that need a trained V
+    python benchmarks/guard.py --data LOG --other LOG # and states of other agents' logs: same robot, another gait
     python benchmarks/guard.py --cost RUN             # microseconds per call of that run's policy and guard
 
 Half of the episodes fit the score, a fifth calibrates it, the rest is tested: as they are (false alarms) and corrupted.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,12 @@ def corruptions(obs: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -
     }
 
 
+def of_another_log(path: str, rows: int = ROWS) -> np.ndarray:
+    """States of another agent's log. Each episode's first 20 steps are left out: all agents start alike."""
+    found = np.concatenate([episode.observations[20:-1] for episode in odice.load(path)])
+    return found[np.random.default_rng(0).permutation(len(found))[:rows]]
+
+
 def another_gait(seed: int = 0, rows: int = ROWS) -> np.ndarray:
     """States of a hopper whose joints swing like a clock's: same robot, another gait. Each episode's first 20 steps are
     left out."""
@@ -178,7 +186,8 @@ def auc(usual: np.ndarray, odd: np.ndarray) -> float:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
+def measure(name: str, dataset: Dataset, steps: int, others: dict[str, np.ndarray]) -> None:
+    """`others` are states of the same robot in other hands, by name."""
     rng = np.random.default_rng(0)
     half, rest = dataset.split(0.5, seed=1)
     calibrate, test = rest.split(0.4, seed=2)
@@ -188,8 +197,7 @@ def measure(name: str, dataset: Dataset, steps: int, gait: bool) -> None:
     usual = test.step_observations()
     usual = usual[rng.permutation(len(usual))[:ROWS]].astype(np.float64)
     odd = corruptions(usual, known.std(axis=0), rng)
-    if gait:
-        odd["another gait"] = another_gait().astype(np.float64)
+    odd |= {what: states.astype(np.float64) for what, states in others.items()}
     guard = fit_guard(known, unseen)
     candidates: dict[str, Score] = {
         "ranges": ranges(known),
@@ -248,17 +256,20 @@ def _microseconds(call: Callable[[], Any], times: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a log; by default the bundled hopper log and a ward's")
+    parser.add_argument("--other", nargs="*", default=[], help="logs of the same robot by other agents")
     parser.add_argument("--steps", type=int, default=1000, help="updates of V for the paper's score; 0 leaves it out")
     parser.add_argument("--cost", help="a run or policy: how long its calls take")
     arguments = parser.parse_args()
     if arguments.cost:
         return call_cost(open_policy(arguments.cost))
+    others = {Path(other).stem: of_another_log(other) for other in arguments.other}
     if arguments.data:
-        return measure(arguments.data, odice.load(arguments.data), arguments.steps, gait=False)
+        return measure(arguments.data, odice.load(arguments.data), arguments.steps, others)
     from tests.worlds import hospital
 
-    measure("hopper-replay", odice.load("bundled/hopper-replay"), arguments.steps, gait=True)
-    measure("ward", hospital.dataset(patients=1000), arguments.steps, gait=False)
+    others |= {"another gait": another_gait()}
+    measure("hopper-replay", odice.load("bundled/hopper-replay"), arguments.steps, others)
+    measure("ward", hospital.dataset(patients=1000), arguments.steps, {})
 
 
 if __name__ == "__main__":

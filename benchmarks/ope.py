@@ -3,6 +3,8 @@
     python benchmarks/ope.py run --out runs/ope --d3rlpy /path/of/venv/bin/python --logs cartpole hospital ...
     python benchmarks/ope.py run --out runs/ope --estimators dice gen-dice        # more of them, for the same policies
     python benchmarks/ope.py table --out runs/ope
+    python benchmarks/ope.py runs --out runs/more --data LOG --runs runs/a runs/b ...   # the verdicts on runs that were
+                                                                        # evaluated: their last evaluation is the truth
 
 Each log has 21 policies: three algorithms at three checkpoints, and the last ones with noise on their weights at four
 levels, so that they spread from good to bad. Logs are cut to 50,000 steps. Everything made is a file, and what is there
@@ -14,7 +16,8 @@ is not made again: stop it and start it again. Policies of all logs come in turn
 | regret@1 | (best truth - truth of the policy with the best estimate) / (best - worst truth)                  |
 | error    | mean absolute error of the estimate / (best - worst truth)                                        |
 | coverage | share of 95 % intervals that hold the truth, give or take two standard errors of the truth itself |
-| verdicts | how often the verdict was right, wrong in sign, or "cannot tell"                                  |
+| verdicts | how often it said "better", "not better" or "cannot tell", and how often the sign was wrong       |
+| kept     | true return of what would have been taken, as a share of the best run's                           |
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -285,8 +289,9 @@ def select_key(row: dict[str, Any]) -> tuple[bool, float]:
 
 def table(out: Path) -> None:
     print("| log | policies | estimator | rank | regret@1 | error | coverage |\n|---|---|---|---|---|---|---|")
-    verdicts = ["\n| log | right | wrong sign | cannot tell, would be right | cannot tell, would be wrong |"]
-    chosen = ["\n| log | `odice select` | the last run | a random one | least training loss | best |", "|---" * 6 + "|"]
+    verdicts = ["\n| log | truly better | better | not better | wrong sign | cannot tell | FQE's sign wrong there |"]
+    chosen = ["\n| log | `odice select` | first by FQE | the last run | a random one | least training loss | best |"]
+    kept = []
     for folder in sorted(p.parent for p in out.glob("*/odice")):
         rows = read(folder)
         truth, error = (np.array([row["truth"][key][0] for row in rows]) for key in ("mean", "error"))
@@ -307,34 +312,39 @@ def table(out: Path) -> None:
             other = np.array([row["d3rlpy"]["mean"] for row in rows])
             print(head, "d3rlpy FQE |", " | ".join(score(truth, error, other, None)), "|")
         verdicts.append(f"| {folder.name} | " + " | ".join(map(str, signs(rows))) + " |")
-        chosen.append(f"| {folder.name} | " + " | ".join(f"{value:.3g}" for value in choices(rows, folder)) + " |")
-    print("\n".join([verdicts[0], "|---" * 5 + "|", *verdicts[1:]]))
-    print("\n".join(chosen))
+        *taken, best = choices(rows, folder)
+        kept.append([value / best for value in taken])
+        cells = [f"{value:.3g} ({value / best:.0%})" for value in taken]
+        chosen.append(f"| {folder.name} | {' | '.join(cells)} | {best:.3g} |")
+    print("\n".join([verdicts[0], "|---" * 7 + "|", *verdicts[1:]]))
+    print("\n".join([chosen[0], "|---" * 7 + "|", *chosen[1:]]))
+    print("| mean | " + " | ".join(f"{share:.0%}" for share in np.mean(kept, axis=0)) + " | |")
 
 
 def signs(rows: list[dict[str, Any]]) -> list[int]:
-    """Verdicts that were right and wrong, and of those that could not tell what FQE alone would have been."""
-    counts = [0, 0, 0, 0]
-    for row in rows:
-        answer, better = verdict_of(row).answer, row["truth"]["mean"][0] > row["behavior"]["mean"]
-        alone = (row["estimates"]["fqe"]["improvement"]["mean"] > 0) == better
-        right = answer == ("better" if better else "not better")
-        counts[(2 if alone else 3) if answer == "cannot tell" else (0 if right else 1)] += 1
-    return counts
+    """How many are truly better, what the verdicts were, and where they could not tell what FQE's sign alone was."""
+    better = [row["truth"]["mean"][0] > row["behavior"]["mean"] for row in rows]
+    said = [verdict_of(row).answer for row in rows]
+    wrong = sum(answer == ("not better" if true else "better") for answer, true in zip(said, better, strict=True))
+    alone = [row["estimates"]["fqe"]["improvement"]["mean"] > 0 for row in rows]
+    saved = sum(a == "cannot tell" and f != t for a, f, t in zip(said, alone, better, strict=True))
+    return [sum(better), *map(said.count, ("better", "not better")), wrong, said.count("cannot tell"), saved]
 
 
 def choices(rows: list[dict[str, Any]], folder: Path) -> list[float]:
-    """True returns of what would have been taken among the policies without noise. Where `odice select` says to clone
-    the behavior, that is the last clone; the last run is that of the last algorithm."""
+    """True returns of what would have been taken among the policies without noise, and of the best. Where `odice
+    select` says to clone the behavior, that is the last clone; the last run is that of the last algorithm."""
     plain = [row for row in rows if "noise" not in row["name"]]
     truth = {row["name"]: row["truth"]["mean"][0] for row in plain}
     if len(plain) < len(CHECKPOINTS) * len(algorithms("")):  # some are not judged yet
-        return [np.nan] * 5
+        return [np.nan] * 6
     better = [row for row in plain if verdict_of(row).answer == "better"]
     selected = max(better, key=select_key)["name"] if better else f"bc-{CHECKPOINTS[-1]}"
     last = f"odice-{CHECKPOINTS[-1]}"
     least = min(truth, key=lambda name: _loss(folder, name))
-    return [truth[selected], truth[last], float(np.mean(list(truth.values()))), truth[least], max(truth.values())]
+    names = selected, max(plain, key=select_key)["name"], last
+    mean = float(np.mean(list(truth.values())))
+    return [*(truth[name] for name in names), mean, truth[least], max(truth.values())]
 
 
 def _loss(folder: Path, name: str) -> float:
@@ -368,12 +378,39 @@ def run(args) -> None:
             subprocess.run(command, check=True)
 
 
+def judge_runs(log: Path, runs: list[Path], out: Path) -> None:
+    """The verdicts beside the last evaluations. These have no discount, so the undiscounted return is compared."""
+    data = odice.load(log)
+    print(f"| {log.stem} | true return | of the behavior | FQE, improvement | leaves the data | verdict |")
+    print("|---" * 6 + "|")
+    said: Counter[str] = Counter()
+    for run in runs:
+        name = "-".join(run.parts[-2:])
+        if not (file := out / log.stem / f"{name}.json").exists():
+            save(file, estimate(Policy.load(run / "policy" / "last"), data).to_dict())
+        row = json.loads(file.read_text())
+        last = json.loads((run / "evaluations.jsonl").read_text().splitlines()[-1])
+        truth, error = last["mean"], np.std(last["returns"]) / len(last["returns"]) ** 0.5
+        usual, more = row["behavior_undiscounted"]["mean"], row["estimates"]["fqe"]["undiscounted_improvement"]
+        answer = verdict_of(row).answer
+        sign = "" if answer == "cannot tell" else " (right)" if (truth > usual) == (answer == "better") else " (WRONG)"
+        cells = (
+            f"{truth:.4g} +- {error:.2g} | {usual:.4g} | {more['mean']:.4g} ({more['low']:.4g} to {more['high']:.4g})"
+        )
+        said[answer + sign] += 1
+        print(f"| {name} | {cells} | {row['outside']:.0%} | {answer}{sign} |", flush=True)
+    print(", ".join(f"{count} {what}" for what, count in sorted(said.items())))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("run", "table", "runs"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--logs", nargs="+", default=list(WORLDS), choices=list(WORLDS))
-    parser.add_argument("--data", type=Path, nargs="*", default=[], help="folders that hold the logs")
+    parser.add_argument(
+        "--data", type=Path, nargs="*", default=[], help="folders that hold the logs; one log for `runs`"
+    )
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], help="runs that were evaluated")
     parser.add_argument("--turn", type=int, default=4, help="policies of a log before the next log")
     parser.add_argument("--updates", type=int, default=None, help="updates of FQE; by default as odice evaluate")
     parser.add_argument("--estimators", nargs="*", default=[], choices=list(FORMS), help="of the DICE family")
@@ -381,7 +418,10 @@ def main() -> int:
     parser.add_argument("--d3rlpy", default=None, help="a Python that has d3rlpy")
     parser.add_argument("--d3rlpy-updates", type=int, default=1500)
     args = parser.parse_args()
-    table(args.out) if args.what == "table" else run(args)
+    if args.what == "runs":
+        judge_runs(args.data[0], args.runs, args.out)
+    else:
+        table(args.out) if args.what == "table" else run(args)
     return 0
 
 

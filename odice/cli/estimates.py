@@ -30,10 +30,11 @@ class LogOptions:
     too."""
     horizon: int | None = None
     """Steps that count; by default the longest episode of the log."""
-    estimators: tuple[str, ...] = ("fqe", "importance", "doubly-robust", "gradient-dice")
-    """Who is asked: also dual-dice, gen-dice and dice."""
+    estimators: tuple[str, ...] | None = None
+    """Who is asked; by default fqe, importance, doubly-robust, and gradient-dice for one policy. There are also
+    dual-dice, gen-dice and dice."""
     updates: int | None = None
-    """Updates of FQE, 4000 by default; the other networks' change in proportion."""
+    """Updates of FQE, 3000 by default; the other networks' change in proportion."""
     data_dir: Path | None = None
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
@@ -48,7 +49,8 @@ class LogOptions:
         return load(self.data, format=self.format, data_dir=self.data_dir, **self.table.table(self.schema))
 
     def settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("discount", "horizon", "estimators", "updates")}
+        given = {"discount": self.discount, "horizon": self.horizon, "updates": self.updates}
+        return given if self.estimators is None else {**given, "estimators": self.estimators}
 
 
 def show(name: str, found: Estimates) -> None:

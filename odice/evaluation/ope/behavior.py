@@ -4,13 +4,10 @@ A network is cloned from four fifths of the episodes (softmax over a finite set 
 spread for all states is that of what the mean leaves over) and its calibration is measured on the others: of what it
 gives a probability of 30 %, about 30 % should happen. Importance weights are no better than this.
 
-| actions    | weight pi(a|s) / b(a|s)                      | the policy leaves the data where
-|
-|------------|----------------------------------------------|-------------------------------------------------------------------|
-| discrete   | 1{a = pi(s)} / b(a|s)                        | b(pi(s)|s) < 5 %
-|
-| continuous | N(a; pi(s), sigma_b) / N(a; mu_b(s), sigma_b) | pi(s) is over 3 sigma_b from mu_b(s) (root mean square
-over the dimensions) |
+| actions    | weight pi(a|s) / b(a|s)                       | the policy leaves the data where             |
+|------------|-----------------------------------------------|----------------------------------------------|
+| discrete   | 1{a = pi(s)} / b(a|s)                         | b(pi(s)|s) < 5 %                             |
+| continuous | N(a; pi(s), sigma_b) / N(a; mu_b(s), sigma_b) | no such action in similar states: `support`  |
 
 A deterministic policy has no density: for continuous actions the weights are those of the policy with the behavior's
 own noise.
@@ -33,12 +30,12 @@ from odice.core.optim import adam, opt_init, step
 from odice.core.policies import CategoricalPolicy, GaussianPolicy
 from odice.core.sampling import sample_rows, seed_keys, step_keys
 from odice.evaluation.ope.log import CHUNK, Log
+from odice.evaluation.ope.support import share_outside
 
 LEVELS = (0.5, 0.8, 0.95)
 """Of the central intervals of a Gaussian whose coverage is compared."""
 Z = (0.6744898, 1.2815516, 1.9599640)
 RARE = 0.05
-FAR = 3.0
 BINS = 10
 LEAST_SPREAD = 1e-3
 """Of actions in [-1, 1]: a behavior without noise has no importance weights."""
@@ -62,7 +59,7 @@ class Behavior(NamedTuple):
     calibration: float
     """Mean absolute difference between predicted and found frequency, on episodes that were held out."""
     outside: float
-    """Share of the log's states in which the policy does what the behavior hardly ever did."""
+    """Share of the log's states in which the policy does what the behavior hardly ever did (continuous: `support`)."""
     agreement: float
     """Discrete: share of steps with the logged action. Continuous: root mean square distance to it, actions in [-1,
     1]."""
@@ -146,6 +143,5 @@ def _continuous(network: GaussianPolicy, log: Log, held_out: np.ndarray) -> Beha
     log_ratio = 0.5 * np.sum(z**2 - z_own**2, axis=-1)  # the spreads are the same, so the constants cancel
     covered = [np.mean(np.abs(z[held_out]) < limit) for limit in Z]
     error = float(np.mean([abs(c - level) for c, level in zip(covered, LEVELS, strict=True)]))
-    away = np.sqrt(np.mean(((own - center) / spread) ** 2, axis=-1))
     distance = math.sqrt(float(np.mean((log.action - own) ** 2)))
-    return Behavior(log_ratio, error, float(np.mean(away > FAR)), distance, spread)
+    return Behavior(log_ratio, error, share_outside(log), distance, spread)

@@ -10,8 +10,8 @@ estimate made again. Two ways, for two kinds of estimator:
 
 An interval covers the luck of which episodes were logged (and, for heads, of the networks' start). It does not cover
 what an estimator cannot represent or has not learned, nor states and actions that no episode shows. Measured against
-true returns, the heads' intervals were too narrow, so they are widened (`widened`) by what made them hold 90 % on three
-logs; docs/estimates.md has the numbers, on these and on others.
+true returns, the heads' intervals were too narrow, so they are widened (`widened`) by what made them hold 90 % on each
+of six logs; docs/estimates.md has the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEVEL = 0.95
-FACTOR, FLOOR = 2.0, 0.5
+FACTOR, FLOOR = 2.5, 0.25
 """An interval of heads is this many times as wide, and never narrower than this share of the returns' spread."""
 REPLICATES = 1000
 

@@ -210,6 +210,12 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     source = data.meta.source
     if data.n_episodes < 2:
         raise OdiceError(f"{source}: the log is one episode; an interval needs at least two, and a verdict more.")
+    for what, numbers in (("reward", data.rewards), ("action", data.actions), ("observation", data.observations)):
+        if not np.isfinite(numbers).all():
+            raise OdiceError(
+                f"{source}: a number of the log's {what}s is not finite, so nothing can be estimated; "
+                "`odice data inspect` shows where."
+            )
     if not np.any(data.rewards):
         raise OdiceError(
             f"{source}: every reward in the log is 0, so all policies look the same; name the reward column."

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from odice.data.dataset import Dataset
 from odice.evaluation.ope.estimate import Estimates, estimate
+from odice.evaluation.ope.verdict import JUDGES
 from odice.policy.policy import Policy
 
 
@@ -47,7 +48,11 @@ class Selection(NamedTuple):
 
 
 def select(policies: Mapping[str, Policy], data: Dataset, **settings: Any) -> Selection:
-    """Rank policies by FQE's estimate of their improvement over the behavior; `settings` are those of `estimate`."""
+    """Rank policies by FQE's estimate of their improvement over the behavior; `settings` are those of `estimate`.
+
+    Unless told otherwise only those are asked who have a say: a density ratio doubles the time.
+    """
+    settings = {"estimators": JUDGES, **settings}
     found = [Ranked(name, estimate(policy, data, **settings)) for name, policy in policies.items()]
     ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))
     best = next((one for one in ranked if one.estimates.verdict.answer == "better"), None)

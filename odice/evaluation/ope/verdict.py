@@ -2,24 +2,22 @@
 
 A practitioner decides by a bound, not by an estimate: by how much is the policy better *at least*? The bound given is
 the least, over FQE and the importance weights that can be used, of the value that the improvement J(pi) - J(behavior)
-exceeds with 95 % confidence. A density ratio lags behind at the behavior, so it is asked for the sign alone.
+exceeds with 95 % confidence.
 
-    better       the bound is above 0
-    not better   the interval of FQE's improvement lies below 0, or at most a hundredth of the returns' spread above it
-    cannot tell  neither; or the log cannot answer (below), whatever the numbers say
+    better       the bound is above 0, and so is FQE's bound on the undiscounted improvement
+    not better   the interval of FQE's improvement lies below 0, or at most a hundredth of the returns' spread above it;
+                 its undiscounted estimate is below 0 too, and nobody who can be used is sure of the opposite
+    cannot tell  neither; or the log cannot answer, whatever the numbers say
 
-The log cannot answer when there are few episodes, when the policy leaves the data, when fewer than two estimators can
-be used, when these disagree on the sign, or when discounted and undiscounted return do. An estimator cannot be used
-where too little of the log carries it. The limits are below; docs/estimates.md says how often they were right and
-wrong.
+The log cannot answer when there are few episodes or when the policy leaves the data. An estimator cannot be used where
+too little of the log carries it. Density ratios have no say: they were sure in few cases, and in most of these wrong.
+The limits are below; docs/estimates.md says how often they were right and wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
-
-import numpy as np
 
 from odice.evaluation.ope.bootstrap import Interval
 
@@ -33,11 +31,8 @@ MIN_SHARE = 0.02
 MASS = (0.7, 1.4)
 """Total mass of density ratios that counts as 1."""
 SLACK = 0.01
-JUDGES = ("fqe", "importance", "doubly-robust", "gradient-dice")
-"""Who is asked, if there: one of each kind. The other members of the DICE family are shown and not asked."""
-
-BOUNDING = ("fqe", "importance", "doubly-robust")
-"""Whose bounds count; the density ratio has a say on the sign."""
+JUDGES = ("fqe", "importance", "doubly-robust")
+"""Who is asked, if there and usable. The DICE family is shown, and is part of `together`."""
 LEARNED = ("fqe", "doubly-robust", "gradient-dice")
 """Whose intervals make the one of all together, usable or not. Importance weights that have died out say nothing."""
 
@@ -85,41 +80,30 @@ def judge(
     returns.
     """
     judges = {name: improvement[name] for name in JUDGES if name in improvement and not usable[name]}
-    bound = min((one.lower_bound for name, one in judges.items() if name in BOUNDING), default=None)
-    if why := _no_answer(judges, undiscounted, episodes=episodes, outside=outside):
-        return Verdict("cannot tell", why, None if outside > MAX_OUTSIDE or episodes < FEW_EPISODES else bound)
-    assert bound is not None
-    names = ", ".join(judges)
+    if why := _no_answer(episodes, outside):
+        return Verdict("cannot tell", why, None)
+    bound, first = min(one.lower_bound for one in judges.values()), judges["fqe"]
     if bound > 0:
-        return Verdict("better", f"{names} agree that it earns at least {bound:.4g} more (95 % confidence)", bound)
-    first = improvement["fqe"]
+        if undiscounted.lower_bound > 0:
+            more = f"by {', '.join(judges)} it earns at least {bound:.4g} more (95 % confidence)"
+            return Verdict("better", more, bound)
+        return Verdict("cannot tell", f"without discount it may earn {-undiscounted.lower_bound:.4g} less", bound)
     if first.high <= SLACK * spread:
+        against = [name for name, one in judges.items() if one.low > 0] + ["FQE undiscounted"] * (undiscounted.mean > 0)
+        if against:
+            return Verdict("cannot tell", f"by FQE it is not better, by {', '.join(against)} it is", bound)
         return Verdict("not better", f"by FQE it earns between {-first.high:.4g} and {-first.low:.4g} less", bound)
-    return Verdict(
-        "cannot tell",
-        f"the log does not hold enough: the difference may be as low as {bound:.4g} or as high as {first.high:.4g}",
-        bound,
-    )
+    why = f"the difference may be as low as {bound:.4g} or as high as {first.high:.4g}"
+    return Verdict("cannot tell", f"the log does not hold enough: {why}", bound)
 
 
-def _no_answer(judges: Mapping[str, Interval], undiscounted: Interval, *, episodes: int, outside: float) -> str:
+def _no_answer(episodes: int, outside: float) -> str:
     """Why the log cannot answer, or nothing."""
     if episodes < FEW_EPISODES:
         return f"the log has {episodes} episodes; fewer than {FEW_EPISODES} say little about any policy"
     if outside > MAX_OUTSIDE:
         return (
             f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does "
-            "not "
-            "say what happens then"
+            "not say what happens then"
         )
-    if len(judges) < 2 or "fqe" not in judges:
-        found = f"only {next(iter(judges))} can" if judges else "none can"
-        return f"of the estimators {found} be used on this log, so there is nothing to compare it with"
-    signs = {name: np.sign(interval.mean) for name, interval in judges.items()}
-    if len(set(signs.values())) > 1:
-        up = [name for name, sign in signs.items() if sign > 0]
-        down = [name for name, sign in signs.items() if sign <= 0]
-        return f"the estimators disagree: {', '.join(up)} say better, {', '.join(down)} say not better"
-    if np.sign(undiscounted.mean) != signs["fqe"]:
-        return "it is better by the discounted return and not by the undiscounted one, or the other way round"
     return ""

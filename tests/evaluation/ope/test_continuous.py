@@ -16,6 +16,7 @@ from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.fqe import FQEConfig, fqe
 from odice.evaluation.ope.importance import behavior_return, importance
 from odice.evaluation.ope.log import make_log
+from odice.evaluation.ope.support import share_outside
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
 
@@ -71,10 +72,30 @@ def test_the_cloned_behavior(log, behavior):
     """Its spread is the behavior's noise, in units of [-1, 1], and what it gives 80 % happens so often."""
     assert behavior.spread == pytest.approx([NOISE / LIMIT], rel=0.05)
     assert behavior.calibration < 0.03
-    assert behavior.outside < 0.01
+    assert behavior.outside < 0.05  # at most what the behavior's own noise is
     ratio = lambda k: np.square(log.action - k * log.policy_action[log.index] / GAIN)[:, 0]
     truth = (ratio(BEHAVIOR) - ratio(GAIN)) / 2 / (NOISE / LIMIT) ** 2
     assert np.median(np.abs(behavior.log_ratio - truth)) < 0.1
+
+
+def mixed_log(choose):
+    """Two behaviors in one log, which push to either side of 0; the policy always does `choose`."""
+    rng, episodes = np.random.default_rng(0), []
+    for number in range(100):
+        s = rng.normal(size=(21, 1)).astype(np.float32)
+        a = (0.8 if number % 4 < 2 else -0.8) + 0.05 * rng.standard_normal((20, 1))
+        fields = {"observations": s, "actions": a.astype(np.float32), "rewards": np.ones(20)}
+        episodes.append({**fields, "terminated": False, "truncated": True})
+    data = from_episodes(episodes, meta=Meta(action_low=(-1.0,), action_high=(1.0,)))
+    tensors = {"layers.0.weight": np.zeros((1, 1), np.float32), "layers.0.bias": np.array([choose], np.float32)}
+    bound = np.ones(1, np.float32)
+    return make_log(Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data)
+
+
+@pytest.mark.parametrize(("choose", "least", "most"), [(0.8, 0, 0.05), (-0.8, 0, 0.05), (0.0, 1, 1), (0.4, 1, 1)])
+def test_between_two_behaviors_is_outside(choose, least, most):
+    """A Gaussian around the mean of both would call 0 the most usual action of all."""
+    assert least <= share_outside(mixed_log(choose)) <= most
 
 
 def test_importance_sampling(log, behavior):

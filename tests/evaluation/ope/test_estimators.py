@@ -263,8 +263,8 @@ def test_intervals_of_heads_by_hand():
 
 def test_widened_intervals_by_hand():
     found = widened(Interval(1.0, -0.5, 2.5, -0.2), 8.0)
-    assert (found.mean, found.low, found.high) == pytest.approx((1.0, 1 - 5.0, 1 + 5.0))  # 2 * 1.5 and 0.5 * 8
-    assert found.lower_bound == pytest.approx(1 - np.hypot(2 * 1.2, 4 * 2.132 / 2.776))
+    assert (found.mean, found.low, found.high) == pytest.approx((1.0, 1 - 4.25, 1 + 4.25))  # 2.5 * 1.5, 8 / 4
+    assert found.lower_bound == pytest.approx(1 - np.hypot(2.5 * 1.2, 2 * 2.132 / 2.776))
 
 
 def test_the_oracle_agrees_with_the_stationary_one():

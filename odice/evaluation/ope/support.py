@@ -1,0 +1,47 @@
+"""Does a policy with continuous actions leave the data? Its actions against those of the log's most similar states.
+
+    d(s, a)   distance from a to the nearest action in the 20 states nearest to s, of other episodes
+    limit     what 5 % of the log's own actions exceed
+    outside   the share of states with d(s, pi(s)) > limit
+
+Half of the episodes ask and the other half answers, so the behavior itself is outside in 5 % of the states. A cloned
+behavior with one spread for all states cannot see it: where several behaviors are mixed, that spread is as wide as the
+actions, and nothing lies far out of it.
+
+For discrete actions the cloned probabilities do it (`behavior`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odice.evaluation.ope.log import Log
+
+NEIGHBORS = 20
+USUAL = 0.95
+ASKED, KNOWN = 2000, 20_000
+"""At most so many steps ask and answer: a matrix of their distances takes a second."""
+ROWS = 500
+
+
+def share_outside(log: Log, seed: int = 0) -> float:
+    """The share of the log's states in which the policy does what nobody did in states like these."""
+    rng = np.random.default_rng(seed)
+    even = log.episode % 2 == 0
+    known, asked = (rng.permutation(np.flatnonzero(half))[:most] for half, most in ((even, KNOWN), (~even, ASKED)))
+    states = log.states[log.index, :-1]  # the last column is the time
+    scale = np.maximum(log.action.std(axis=0), 1e-6)
+    near = log.action[known][_nearest(states[asked], states[known], min(NEIGHBORS, len(known)))]
+
+    def away(actions: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.mean(((near - actions[:, None]) / scale) ** 2, axis=-1)).min(axis=1)
+
+    limit = np.quantile(away(log.action[asked]), USUAL)
+    return float(np.mean(away(log.policy_action[log.index[asked]]) > limit))
+
+
+def _nearest(points: np.ndarray, known: np.ndarray, count: int) -> np.ndarray:
+    """(points, count) numbers of the nearest rows of `known`."""
+    squares = np.sum(known**2, axis=1)
+    parts = [points[i : i + ROWS] for i in range(0, len(points), ROWS)]
+    return np.concatenate([np.argpartition(squares - 2 * part @ known.T, count - 1)[:, :count] for part in parts])
