@@ -15,6 +15,7 @@ from odice.errors import OdiceError
 from odice.evaluation.ope.estimate import estimate
 from odice.evaluation.ope.log import check_log
 from odice.evaluation.ope.select import Ranked
+from odice.evaluation.ope.verdict import JUDGES
 from odice.policy.policy import Policy
 from odice.run.options import RunOptions
 
@@ -43,7 +44,7 @@ class Patience:
 
     def look(self, step: int, policy: Policy) -> dict[str, Any]:
         """Estimate the policy; what is written down of it."""
-        found = Ranked(str(step), estimate(policy, self._log))
+        found = Ranked(str(step), estimate(policy, self._log, estimators=JUDGES))
         verdict = found.estimates.verdict
         row = {"step": step, "answer": verdict.answer, "bound": verdict.lower_bound, "rank": list(found.key)}
         self._rows.append(row)
