@@ -16,6 +16,7 @@ import pytest
 
 import odice
 from odice.algos import algorithms, entry
+from odice.data.to_go import outcomes
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.run.checkpoint import Checkpoints
@@ -132,7 +133,8 @@ class Compiled:
     """An algorithm in the program that its run compiled too (so it is compiled once for all tests)."""
 
     def __init__(self, name: str, **options):
-        found = to_transitions(odice.load(pushes()))._replace(expert=np.arange(100, dtype=np.int32))
+        log = odice.load(pushes())
+        found = to_transitions(log, outcome=outcomes(log, 0.5))._replace(expert=np.arange(100, dtype=np.int32))
         self.algo, self.data = build(name), jax.device_put(found)
         self.begin = lambda seed: initial_state(self.algo, seed)
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)

@@ -22,7 +22,7 @@ BOUNDS = {20: -3.0, 40: None, 60: 1.0, 80: 0.5, 100: 1.0, 120: 9.0}
 class Said:
     """As much of an estimate as is looked at."""
 
-    def __init__(self, policy, data):
+    def __init__(self, policy, data, **settings):
         bound = BOUNDS[policy.about["step"]]
         interval = type("Interval", (), {"mean": -5.0 if bound is None else bound})()
         self.estimates = {"fqe": type("Estimate", (), {"improvement": interval})()}
@@ -82,7 +82,7 @@ def test_an_interrupted_run_stops_at_the_same_step(tmp_path, told):
 
 def test_the_looks_are_estimates_of_the_whole_log(tmp_path, monkeypatch):
     """What a look says is what `odice.estimate` says of the policy that was saved at that step."""
-    quick = lambda policy, data: estimate(policy, data, updates=20)
+    quick = lambda policy, data, **settings: estimate(policy, data, updates=20, **settings)
     monkeypatch.setattr("odice.run.patience.estimate", quick)
     log = line_log(episodes=60)
     run = odice.train(log, out=tmp_path / "run", **{**RUN, "steps": 40, "eval_every": 40})
