@@ -199,7 +199,7 @@ def _figures(study: str, found: Comparison, about: str, out: Path) -> list[Path]
 
     if not any(run.evaluations for group in found.groups for run in group.runs):
         return []
-    title = about.split(". ")[0] + "."
+    title = about.split(". ")[0].split(";")[0]  # one line above a figure
     own = {"figure3": reproduction.figure3, "sensitivity": reproduction.sensitivity_figure}
     made = own[study](found, title) if study in own else comparison_figure(reproduction.labelled(found))
     return [save(made, out / f"{study}{suffix}") for suffix in (".png", ".pdf")]

@@ -203,15 +203,29 @@ def figure3(found: Comparison, title: str) -> Figure:
                 for group, curve in products[data]:
                     _line(axes, found, group.method, curve)
                 axes.set_title(data, fontsize=8.5)
-                positive = all(value > 0 for _, curve in products[data] for value in curve.mean)
-                axes.set_yscale("log" if positive else "symlog")
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x else "0"))
+                _logarithmic(axes, all(value > 0 for _, curve in products[data] for value in curve.mean))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _thousands(x)))
                 axes.set_xlabel("updates", fontsize=8)
                 axes.tick_params(labelsize=7.5)
             for axes in flat[len(shown) :]:
                 axes.set_visible(False)
             flat[0].set_ylabel("∇V(s)·∇V(s′), mean", fontsize=8)
     return figure
+
+
+def _logarithmic(axes: Axes, positive: bool) -> None:
+    """Ticks at 1, 2 and 5 of every power of ten: a range of less than one still has some."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log" if positive else "symlog")
+    if positive:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _thousands(y)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _differences(axes: Axes, found: Comparison) -> None:

@@ -120,6 +120,18 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
         study_cells(STUDIES["sensitivity"], found, (), Asked(settings={"batch_sizes": 32}), tmp_path)
 
 
+def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
+    """`curves` after `table1` with the same --set finds its runs."""
+    found, _ = local_sources(["hospital"], made)
+    asked = Asked(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
+    cells, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
+    assert notes == ["critic_hidden is no setting of sdice, odice."]
+    table, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
+    assert set(names(cells)) < set(names(table))
+    with pytest.raises(OdiceError, match="Unknown setting"):
+        study_cells(STUDIES["curves"], found, (), Asked(axes={"critic_hidden": [[64], [32]]}), tmp_path)
+
+
 def test_an_algorithm_without_the_preset_gets_the_next():
     assert preset_of("odice", "paper") == "paper"
     assert preset_of("sql", "paper") == "reference"
