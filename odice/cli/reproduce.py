@@ -91,7 +91,7 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     for sentence in missing:
         print(f"missing: {sentence}", flush=True)
     if not sources:
-        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them.")
+        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
     where = flags.at.where()
     out = where.folder(out)
     cells = _cells(flags, sources, out)
@@ -103,6 +103,13 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         raise OdiceError(f"No run of {flags.study} has begun in {runs}; leave --report-only out.")
     check_outcomes(runs, outcomes)
     return 0
+
+
+def _else(flags: ReproduceFlags) -> str:
+    """What else a person may have meant or want who has no data."""
+    folder = flags.suite_dir if flags.suite else flags.data_dir
+    wrong = f" (there is no folder {folder})" if folder and not folder.expanduser().is_dir() else ""
+    return wrong if flags.suite or flags.study == "table2" else f"{wrong}, or say --suite local for logs made here"
 
 
 def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
