@@ -187,7 +187,7 @@ def study_cells(
     notes: list[str] = []
     local = any(source.local for source in sources)
     algos = algos or (study.local_algos if local and study.local_algos else study.algos)
-    axes = {**study.axes, **asked.axes}
+    axes = {axis: values for axis, values in {**study.axes, **asked.axes}.items() if axis not in asked.settings}
     valid = OPTIONS.union(*(_fields(algo) for algo in algos))
     others = {*asked.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
     for key in {*asked.axes, *asked.settings} - valid - others:

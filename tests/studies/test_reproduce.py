@@ -116,6 +116,9 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
     assert all(cell.plan.settings.batch_size == 32 for cell in cells)
+    held, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
+    assert len(held) == 5 + 5  # one eta is no axis
+    assert {cell.plan.settings.eta for cell in held if cell.plan.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
         study_cells(STUDIES["sensitivity"], found, (), Asked(settings={"batch_sizes": 32}), tmp_path)
 
