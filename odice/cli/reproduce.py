@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -22,6 +22,8 @@ ABOUT = (
     "finished is not done twice."
 )
 NOT_D4RL = "Local suite: these logs were made here and are not D4RL's; no published number belongs to them."
+OWN_FIGURES = ("figure3", "sensitivity")
+"""Studies with a figure of their own; the others' are learning curves, which every page has."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     for sentence in missing:
         print(f"missing: {sentence}", flush=True)
     if not sources:
-        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them.")
+        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
     where = flags.at.where()
     out = where.folder(out)
     cells = _cells(flags, sources, out)
@@ -101,6 +103,13 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         raise OdiceError(f"No run of {flags.study} has begun in {runs}; leave --report-only out.")
     check_outcomes(runs, outcomes)
     return 0
+
+
+def _else(flags: ReproduceFlags) -> str:
+    """What else a person may have meant or want who has no data."""
+    folder = flags.suite_dir if flags.suite else flags.data_dir
+    wrong = f" (there is no folder {folder})" if folder and not folder.expanduser().is_dir() else ""
+    return wrong if flags.suite or flags.study == "table2" else f"{wrong}, or say --suite local for logs made here"
 
 
 def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
@@ -155,8 +164,10 @@ def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: P
     files = _texts(tables, found, out / flags.study)
     files += [out / f"{flags.study}.html"]
     figures = _figures(flags.study, found, about, out)
-    pictures = "".join(html.picture(path.read_bytes(), about) for path in figures if path.suffix == ".png")
-    html.write(files[-1], run_page(found, f"{flags.study} of the O-DICE paper", about, tables, pictures))
+    shown = [path for path in figures if path.suffix == ".png" and flags.study in OWN_FIGURES]
+    pictures = "".join(html.picture(path.read_bytes(), about) for path in shown)
+    title = f"{flags.study} of the O-DICE paper{', on the local suite' if flags.suite else ''}"
+    html.write(files[-1], run_page(reproduction.labelled(found), title, about, tables, pictures))
     for path in [*files, *figures]:
         print(f"{path}: written")
 
@@ -195,12 +206,9 @@ def _figures(study: str, found: Comparison, about: str, out: Path) -> list[Path]
 
     if not any(run.evaluations for group in found.groups for run in group.runs):
         return []
-    title = about.split(". ")[0] + "."
-    makers: dict[str, Any] = {
-        "figure3": lambda: reproduction.figure3(found, title),
-        "sensitivity": lambda: reproduction.sensitivity_figure(found, title),
-    }
-    made = makers.get(study, lambda: comparison_figure(found))()
+    title = about.split(". ")[0].split(";")[0]  # one line above a figure
+    own = {"figure3": reproduction.figure3, "sensitivity": reproduction.sensitivity_figure}
+    made = own[study](found, title) if study in own else comparison_figure(reproduction.labelled(found))
     return [save(made, out / f"{study}{suffix}") for suffix in (".png", ".pdf")]
 
 
@@ -224,6 +232,6 @@ def _show(tables: list[Table]) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console.width = 160  # a file or a pipe has no width; the tables have one
+        console.width = 170  # a file or a pipe has no width; the tables have one
     for table in tables:
         console.print(for_terminal(table))

@@ -86,7 +86,8 @@ def combine(rule: Rule, forward: PyTree, backward: PyTree) -> tuple[PyTree, Diag
     keep = 1.0 - rule.eta * kappa if rule.project else jnp.ones_like(kappa)
     gradient = jax.tree.map(lambda f, b: keep * f + rule.eta * b, forward, backward)
     tiny = jnp.finfo(ff.dtype).tiny
-    perpendicular = jnp.maximum(bb - fb * fb / jnp.maximum(ff, FORWARD_FLOOR), tiny)
+    rounding = jnp.maximum(jnp.finfo(ff.dtype).eps * (ff + bb), tiny)  # parallel gradients differ by no more than this
+    perpendicular = jnp.maximum(bb - fb * fb / jnp.maximum(ff, FORWARD_FLOOR), rounding)
     return gradient, Diagnostics(
         forward_norm=jnp.sqrt(ff),
         backward_norm=jnp.sqrt(bb),

@@ -7,7 +7,7 @@ the same data. The number of a run is the paper's: the mean of its last ten eval
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -29,11 +29,22 @@ TAUS = 101
 
 
 class Curve(NamedTuple):
-    """Mean over seeds at each step, and the spread around it; without a spread where there is one seed."""
+    """Mean over seeds at each step, and a band of one standard deviation, no further than the seeds themselves."""
 
     steps: list[int]
     mean: list[float]
-    spread: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def curve(at: Mapping[int, Sequence[float]]) -> Curve:
+    """Step -> a value for each seed. Three seeds at 0, 0 and 100 percent have no band below 0."""
+    steps = sorted(at)
+    means = [float(np.mean(at[step])) for step in steps]
+    spread = [float(np.std(at[step], ddof=1)) if len(at[step]) > 1 else 0.0 for step in steps]
+    low = [max(m - s, min(at[step])) for step, m, s in zip(steps, means, spread, strict=True)]
+    high = [min(m + s, max(at[step])) for step, m, s in zip(steps, means, spread, strict=True)]
+    return Curve(steps, means, low, high)
 
 
 @dataclass(frozen=True)
@@ -106,9 +117,7 @@ class Group:
         for run in self.finished or self.runs:
             for point in run.evaluations:
                 at[point.step].append(self.value(point))
-        steps = sorted(at)
-        spread = [float(np.std(at[step], ddof=1)) if len(at[step]) > 1 else 0.0 for step in steps]
-        return Curve(steps, [float(np.mean(at[step])) for step in steps], spread)
+        return curve(at)
 
     def final(self, run: RunRecord) -> float:
         return float(np.mean([self.value(point) for point in run.evaluations[-FINAL:]]))

@@ -80,9 +80,7 @@ def comparison_figure(found: Comparison) -> Figure:
 
 def _curves(axes: Axes, found: Comparison, data: str) -> None:
     for group in found.of(data):
-        steps, mean, spread = group.curve
-        low, high = np.subtract(mean, spread), np.add(mean, spread)
-        _band(axes, found.methods.index(group.method), group.method, (steps, mean, low, high))
+        _band(axes, found.methods.index(group.method), group.method, group.curve)
     unit = "normalized score" if found.of(data)[0].scored else "return"
     axes.set(title=_literal(data), xlabel="updates", ylabel=unit)
 

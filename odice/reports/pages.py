@@ -9,8 +9,10 @@ from odice.reports.charts import Series, line_chart
 from odice.reports.compare import Comparison
 from odice.reports.tables import Table, aggregates, improvement, overview, results, single_runs
 
+BAND = "Mean over seeds; the band is one standard deviation, no further than the seeds themselves."
+
 STYLE = """
-main { max-width:72rem; }
+main { max-width:80rem; }
 th button { all:unset; cursor:pointer; } th button:focus-visible { outline:2px solid var(--bar); }
 th[aria-sort=ascending] button::after { content:" ▲"; } th[aria-sort=descending] button::after { content:" ▼"; }
 .words { text-align:left; white-space:normal; overflow-wrap:anywhere; min-width:10rem; }
@@ -51,7 +53,10 @@ for (const head of document.querySelectorAll('th')) head.querySelector('button')
 def run_page(
     found: Comparison, title: str = "Report on runs", words: str = "", first: Sequence[Table] = (), pictures: str = ""
 ) -> str:
-    """Everything a comparison knows, self-contained; `first` are tables and `pictures` elements above the rest."""
+    """Everything a comparison knows, self-contained.
+
+    `first` are tables above the rest, instead of the overview, and `pictures` elements below them.
+    """
     runs = [run for group in found.groups for run in group.runs]
     done = sum(run.finished for run in runs)
     state = f"all {done} finished" if done == len(runs) else f"{done} of {len(runs)} runs finished"
@@ -62,16 +67,20 @@ def run_page(
     above = [*map(_section, first), *([html.section("Figure", pictures)] if pictures else [])]
     lead = f"{words} {lead}" if words else lead
     return html.page(
-        title, [*above, *_body(found)], lead=lead, style=charts.STYLE + STYLE, script=charts.SCRIPT + SCRIPT
+        title,
+        [*above, *_body(found, overall=not first)],
+        lead=lead,
+        style=charts.STYLE + STYLE,
+        script=charts.SCRIPT + SCRIPT,
     )
 
 
-def _body(found: Comparison) -> Iterator[str]:
-    for made in (overview(found), results(found)):
+def _body(found: Comparison, overall: bool) -> Iterator[str]:
+    for made in (overview(found) if overall else None, results(found)):
         if made:
             yield _section(made)
     if curves := list(_curves(found)):
-        yield html.section("Learning curves", html.pair(*curves), _under("Mean over seeds ± standard deviation."))
+        yield html.section("Learning curves", html.pair(*curves), _under(BAND))
     for made in (aggregates(found), improvement(found)):
         if made:
             yield _section(made)
@@ -115,12 +124,11 @@ def _words(*names: str | bool) -> str:
 
 def _curves(found: Comparison) -> Iterator[str]:
     for data in found.data:
-        series = []
-        for group in found.of(data):
-            steps, mean, spread = group.curve
-            if steps:
-                ends = [[m + sign * s for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1)]
-                series.append(Series(group.method, found.methods.index(group.method), steps, mean, *ends))
+        series = [
+            Series(group.method, found.methods.index(group.method), *group.curve)
+            for group in found.of(data)
+            if group.curve.steps
+        ]
         unit = "normalized score" if found.of(data)[0].scored else "return"
         if series:
             yield line_chart(series, title=data, x_label="updates", y_label=unit)
@@ -134,4 +142,4 @@ def _profiles(found: Comparison) -> str:
     data, methods = found.shared
     unit = "normalized score" if next(iter(methods.values()))[0].scored else "return"
     title = f"Share of runs above a {unit}, over {', '.join(data)}; bands: 95 % stratified bootstrap"
-    return line_chart(series, title=title, x_label=unit, y_label="share of runs", percent=True, around=False)
+    return line_chart(series, title=title, x_label=unit, y_label="share of runs", percent=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from odice.reports.charts import COLORS, LIGHT
-from odice.reports.compare import Comparison, Curve, Group
+from odice.reports.compare import Comparison, Curve, Group, curve
 from odice.reports.figures import FAINT, VALUE_MAP, house_style
 from odice.reports.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
 from odice.reports.runs import Point, RunRecord, read_run
@@ -46,6 +47,11 @@ def gather(places: Iterable[Place]) -> Comparison:
     scored = {data: all(point.reference for point in seen) for data, seen in points.items()}
     groups = [Group(data, method, scored[data], tuple(runs)) for (data, method), runs in found.items()]
     return Comparison(tuple(groups), ())
+
+
+def labelled(found: Comparison) -> Comparison:
+    """The same with the papers' names of the methods, for a page or a figure."""
+    return replace(found, groups=tuple(replace(group, method=label(group.method)) for group in found.groups))
 
 
 def label(method: str) -> str:
@@ -158,7 +164,7 @@ def worst_differences(group: Group) -> list[float]:
 
 
 def metric_curve(group: Group, name: str) -> Curve:
-    """A metric over training: the mean over seeds and its standard deviation, where all seeds have it."""
+    """A metric over training, where all seeds have it."""
     at: dict[int, list[float]] = defaultdict(list)
     runs = group.finished or group.runs
     for run in runs:
@@ -166,9 +172,7 @@ def metric_curve(group: Group, name: str) -> Curve:
             value = row.get(name)
             if isinstance(value, int | float) and np.isfinite(value):
                 at[row["step"]].append(float(value))
-    steps = sorted(step for step, values in at.items() if len(values) == len(runs))
-    spreads = [float(np.std(at[step], ddof=1)) if len(at[step]) > 1 else 0.0 for step in steps]
-    return Curve(steps, [float(np.mean(at[step])) for step in steps], spreads)
+    return curve({step: values for step, values in at.items() if len(values) == len(runs)})
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -199,15 +203,29 @@ def figure3(found: Comparison, title: str) -> Figure:
                 for group, curve in products[data]:
                     _line(axes, found, group.method, curve)
                 axes.set_title(data, fontsize=8.5)
-                positive = all(value > 0 for _, curve in products[data] for value in curve.mean)
-                axes.set_yscale("log" if positive else "symlog")
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x else "0"))
+                _logarithmic(axes, all(value > 0 for _, curve in products[data] for value in curve.mean))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _thousands(x)))
                 axes.set_xlabel("updates", fontsize=8)
                 axes.tick_params(labelsize=7.5)
             for axes in flat[len(shown) :]:
                 axes.set_visible(False)
             flat[0].set_ylabel("∇V(s)·∇V(s′), mean", fontsize=8)
     return figure
+
+
+def _logarithmic(axes: Axes, positive: bool) -> None:
+    """Ticks at 1, 2 and 5 of every power of ten: a range of less than one still has some."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log" if positive else "symlog")
+    if positive:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _thousands(y)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _differences(axes: Axes, found: Comparison) -> None:
@@ -236,10 +254,10 @@ def _differences(axes: Axes, found: Comparison) -> None:
 
 def _line(axes: Axes, found: Comparison, method: str, curve: Curve) -> None:
     color = LIGHT[found.methods.index(method) % COLORS]
-    steps, mean, around = curve
+    steps, mean, low, high = curve
     marker = "o" if len(steps) == 1 else None
     axes.plot(steps, mean, color=color, linewidth=1.6, marker=marker, markersize=4, label=label(method))
-    axes.fill_between(steps, np.subtract(mean, around), np.add(mean, around), color=color, alpha=0.16, linewidth=0)
+    axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
     axes.spines[["top", "right"]].set_visible(False)
 
 

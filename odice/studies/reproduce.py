@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odice.algos import entry
+from odice.algos import algorithms, entry
 from odice.collection.suite import SUFFIX, SUITE, Choices, Place
 from odice.collection.suite import chosen as suite_names
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, address, file_names
@@ -187,10 +187,12 @@ def study_cells(
     notes: list[str] = []
     local = any(source.local for source in sources)
     algos = algos or (study.local_algos if local and study.local_algos else study.algos)
-    axes = {**study.axes, **asked.axes}
+    axes = {axis: values for axis, values in {**study.axes, **asked.axes}.items() if axis not in asked.settings}
     valid = OPTIONS.union(*(_fields(algo) for algo in algos))
-    for key in {*asked.axes, *asked.settings} - valid:
+    others = {*asked.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
+    for key in {*asked.axes, *asked.settings} - valid - others:
         raise unknown_name(f"setting of {', '.join(algos)}", key, valid)
+    notes += [f"{key} is no setting of {', '.join(algos)}." for key in asked.settings if key in others - valid]
     for source in sources:
         for algo in algos:
             if source.discrete and not entry(algo).discrete:

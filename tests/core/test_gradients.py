@@ -89,6 +89,15 @@ def test_eta_bound_is_theorem_2():
     np.testing.assert_allclose(seen.eta_bound, (cos * k - k**2) / (1 - cos**2), rtol=1e-4)
 
 
+@pytest.mark.parametrize("strength", [0.0, 1e-12, -0.99, 0.99, 1e6])
+def test_diagnostics_of_parallel_gradients_are_finite(strength):
+    """No perpendicular part is left, or only rounding: a number that is logged must not look like divergence."""
+    f = 1e3 * np.random.default_rng(2).normal(size=7).astype(np.float32)
+    _, seen = combine(orthogonal(1.0), as_tree(f), as_tree(np.float32(strength) * f))
+    assert np.isfinite(seen).all()
+    assert strength > 0 or seen.eta_bound <= 0  # B smaller than F and against it: the loss falls for any eta
+
+
 # --- the same through a network -------------------------------------------------------------------------------------
 
 

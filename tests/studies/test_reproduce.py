@@ -116,8 +116,23 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
     assert all(cell.plan.settings.batch_size == 32 for cell in cells)
+    held, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
+    assert len(held) == 5 + 5  # one eta is no axis
+    assert {cell.plan.settings.eta for cell in held if cell.plan.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
         study_cells(STUDIES["sensitivity"], found, (), Asked(settings={"batch_sizes": 32}), tmp_path)
+
+
+def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
+    """`curves` after `table1` with the same --set finds its runs."""
+    found, _ = local_sources(["hospital"], made)
+    asked = Asked(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
+    cells, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
+    assert notes == ["critic_hidden is no setting of sdice, odice."]
+    table, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
+    assert set(names(cells)) < set(names(table))
+    with pytest.raises(OdiceError, match="Unknown setting"):
+        study_cells(STUDIES["curves"], found, (), Asked(axes={"critic_hidden": [[64], [32]]}), tmp_path)
 
 
 def test_an_algorithm_without_the_preset_gets_the_next():
