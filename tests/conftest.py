@@ -4,6 +4,7 @@ Shapes are checked too: what `odice.core` and `odice.algos` promise in annotatio
 """
 
 import os
+import signal
 
 from odice.run.compilation import open_folder
 
@@ -16,6 +17,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (folder := open_folder()):
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# A shell's background job ignores Ctrl-C, and a run respects that; the tests of Ctrl-C must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jax
 import jaxtyping
