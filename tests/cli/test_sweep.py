@@ -140,7 +140,7 @@ class Chaos:
             )
 
     def steps(self) -> int:
-        return sum(file.read_bytes().count(b"\n") for file in self.out.rglob("metrics.jsonl"))
+        return sum(file.read_bytes().count(b"\n") for file in self.out.glob("*/*/*/metrics.jsonl"))
 
     def round(self, early: bool) -> None:
         before = self.steps() if self.out.exists() else 0
