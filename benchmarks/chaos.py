@@ -133,7 +133,7 @@ def orphans() -> int:
     count = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if b"odice.evaluation.process" in (entry / "cmdline").read_bytes():
+            if b"odice.evaluation.simulator.process" in (entry / "cmdline").read_bytes():
                 count += "PPid:\t1\n" in (entry / "status").read_text()
     return count
 

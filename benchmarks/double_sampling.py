@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from odice.algos import make
-from odice.run.loop import initial_state
+from odice.training.loop import initial_state
 from odice.types import Spec
 from tests.oracles import tabular, test_tabular
 

@@ -25,7 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from odice.envs.make import make
-from odice.evaluation.evaluate import BATCH_ENVS, Evaluator
+from odice.evaluation.simulator.evaluate import BATCH_ENVS, Evaluator
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
 

@@ -33,10 +33,10 @@ import numpy as np
 from chaos import write_data
 
 import odice
-from odice.run.checkpoint import Checkpoints, digest
-from odice.run.loop import initial_state
-from odice.run.plan import make_plan
-from odice.run.prepare import prepare
+from odice.training.checkpoint import Checkpoints, digest
+from odice.training.loop import initial_state
+from odice.training.plan import make_plan
+from odice.training.prepare import prepare
 
 OPTIONS: dict[str, Any] = {"steps": 60, "eval_every": 20, "checkpoint_every": 20, "eval_episodes": 2, "quiet": True}
 OPTIONS |= {"value_hidden": (16,), "policy_hidden": (16,), "batch_size": 16, "allow": ("all",), "env": "CartPole-v1"}

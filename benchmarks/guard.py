@@ -95,7 +95,7 @@ def value_scores(known: np.ndarray, dataset: Dataset, steps: int) -> dict[str, S
 
     from odice.data.preprocess import Preprocess, fit
     from odice.data.transitions import to_transitions
-    from odice.run.loop import initial_state, make_chunk
+    from odice.training.loop import initial_state, make_chunk
 
     fitted = fit(Preprocess(normalize_obs=True), dataset)
     algo = odice.make("odice", dataset.spec, value_hidden=(64, 64), policy_hidden=(16,), lam=0.5)

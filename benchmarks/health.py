@@ -29,8 +29,8 @@ from odice.data.dataset import Dataset
 from odice.data.meta import Meta
 from odice.data.preprocess import register_reward_map
 from odice.errors import OdiceError
-from odice.run.health import weigh
-from odice.run.run import Run
+from odice.training.health import weigh
+from odice.training.run import Run
 from tests.worlds import arm, hospital, hvac, record, simulate, traffic
 
 EPISODES, GOOD, FAILED, SEEDS = 400, 0.7, 0.5, 3

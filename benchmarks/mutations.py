@@ -87,17 +87,17 @@ MISTAKES = [
     ),
     Mistake(
         "resume: one step too far",
-        "odice/run/train.py",
+        "odice/training/train.py",
         "return self._saved, jax.device_put(state)",
         "return self._saved + 1, jax.device_put(state)",
-        "tests/run/test_resume.py",
+        "tests/training/test_resume.py",
     ),
     Mistake(
         "resume: batches do not follow the step",
         "odice/core/sampling.py",
         "jax.random.fold_in(loop_key, step)",
         "jax.random.fold_in(loop_key, 0 * step)",
-        "tests/run/test_loop.py",
+        "tests/training/test_loop.py",
     ),
     Mistake(
         "reader: the last row is lost",

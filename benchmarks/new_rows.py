@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import odice
 from odice.algos import entry, make
 from odice.data.dataset import Dataset
-from odice.run.loop import initial_state, make_chunk
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
 from tests.oracles import tabular
 

@@ -146,7 +146,7 @@ def ours(match: Match, _: Path, turns: Turns) -> None:
 
     import odice
     from odice.data.transitions import to_transitions
-    from odice.run.loop import initial_state, make_chunk
+    from odice.training.loop import initial_state, make_chunk
     from odice.types import Spec
 
     obs, actions, reward, cut = numbers()

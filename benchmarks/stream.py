@@ -81,8 +81,8 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     from odice.algos import make
     from odice.data.store import Streamed, read
     from odice.data.transitions import to_transitions
-    from odice.run.loop import initial_state, make_chunk
-    from odice.run.stream import StreamedChunk
+    from odice.training.loop import initial_state, make_chunk
+    from odice.training.stream import StreamedChunk
 
     data = read(store)
     spec = data.spec

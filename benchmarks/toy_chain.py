@@ -1,4 +1,4 @@
-"""Where V rises along one path to the goal, at the exact fixed point of each rule (odice.studies.toy_path).
+"""Where V rises along one path to the goal, at the exact fixed point of each rule (odice.experiments.toy_path).
 
 python benchmarks/toy_chain.py [reward scale]
 """
@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from odice.studies.toy_path import LENGTH, values, weights
+from odice.experiments.toy_path import LENGTH, values, weights
 
 CELLS = [("semi", lam, 0.0) for lam in (0.3, 0.4, 0.5, 0.6, 0.65, 0.7)]
 CELLS += [("true", lam, 0.0) for lam in (0.5, 0.6, 0.8, 0.9, 0.95, 0.99)]

@@ -16,8 +16,8 @@ import json
 from pathlib import Path
 
 from odice.cli.toy import summarize
-from odice.studies import toy
-from odice.studies.gridworld import GridWorld
+from odice.experiments import toy
+from odice.experiments.gridworld import GridWorld
 
 # The paper searches eta in 0.2 ... 1.0; 3 and 10 are here to see where its effect on the cells outside the data begins.
 GRID = {

@@ -6,7 +6,7 @@ Shapes are checked too: what `odice.core` and `odice.algos` promise in annotatio
 import os
 import signal
 
-from odice.run.compilation import open_folder
+from odice.training.compilation import open_folder
 
 # Must be set before jax starts: two test workers on two cores, one thread each.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")

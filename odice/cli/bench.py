@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from odice.studies.bench import Row
+    from odice.experiments.bench import Row
 
 Section = Literal["updates", "seeds", "start", "overhead", "data"]
 
@@ -40,8 +40,8 @@ def main(argv: list[str]) -> int:
 
     from odice.algos import entry
     from odice.errors import OdiceError
+    from odice.experiments.bench import Budget, bench
     from odice.presets import preset
-    from odice.studies.bench import Budget, bench
 
     if not args.seconds > 0:
         raise OdiceError(f"--seconds must be more than 0, got {args.seconds}.")

@@ -25,7 +25,7 @@ def run(args: Args) -> int:
     from rich.table import Table
 
     from odice.errors import OdiceError
-    from odice.studies.demo import STEPS, demo, lines
+    from odice.experiments.demo import STEPS, demo, lines
 
     console = Console(highlight=False)
     found = demo(args.out, steps=args.steps or STEPS, seed=args.seed)

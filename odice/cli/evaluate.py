@@ -16,7 +16,7 @@ from odice.errors import OdiceError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from odice.evaluation.evaluate import Evaluation
+    from odice.evaluation.simulator.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _in_environment(args: Args) -> int:
     from rich.console import Console
 
     from odice.cli.estimates import write
-    from odice.evaluation.evaluate import Evaluator
-    from odice.evaluation.video import record, writer_for
+    from odice.evaluation.simulator.evaluate import Evaluator
+    from odice.evaluation.simulator.video import record, writer_for
     from odice.policy import open_policy
 
     if args.video is not None:

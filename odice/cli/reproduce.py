@@ -12,10 +12,10 @@ from odice.cli.where import WhereFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
+    from odice.experiments.reproduce import Source
     from odice.reports.compare import Comparison
     from odice.reports.tables import Table
-    from odice.run.matrix import Cell
-    from odice.studies.reproduce import Source
+    from odice.sweeps.matrix import Cell
 
 ABOUT = (
     "Train what a table or figure of the paper needs, and write it. Run the same command again to continue: what is "
@@ -85,7 +85,7 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
 
 
 def _study(flags: ReproduceFlags, out: Path) -> int:
-    from odice.run.matrix_run import check_outcomes, run_matrix
+    from odice.sweeps.one_run import check_outcomes, run_matrix
 
     sources, missing = _sources(flags)
     for sentence in missing:
@@ -115,7 +115,7 @@ def _else(flags: ReproduceFlags) -> str:
 def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
     import os
 
-    from odice.studies.reproduce import STUDIES, d4rl_sources, local_sources
+    from odice.experiments.reproduce import STUDIES, d4rl_sources, local_sources
 
     study = STUDIES[flags.study]
     if flags.suite is None:
@@ -127,7 +127,7 @@ def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
 
 def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> list[Cell]:
     from odice.cli.sweep import axes
-    from odice.studies.reproduce import STUDIES, Asked, study_cells
+    from odice.experiments.reproduce import STUDIES, Asked, study_cells
 
     given = axes(flags.set)
     asked = Asked(
@@ -151,7 +151,8 @@ def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> list[Cell
 def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: Path) -> None:
     from dataclasses import replace
 
-    from odice.reports import html, reproduction
+    from odice.experiments import reproduction
+    from odice.reports import html
     from odice.reports.pages import run_page
 
     places = [reproduction.Place(*cell.group.split("/"), path=cell.path) for cell in _in_order(cells)]
@@ -189,7 +190,7 @@ def _about(flags: ReproduceFlags, cells: list[Cell]) -> str:
 
 
 def _tables(study: str, found: Comparison, about: str) -> list[Table]:
-    from odice.reports import reproduction
+    from odice.experiments import reproduction
 
     if study == "figure3":
         return [reproduction.robustness_table(found, about), reproduction.score_table(found, "Scores", about)]
@@ -200,7 +201,7 @@ def _tables(study: str, found: Comparison, about: str) -> list[Table]:
 
 
 def _figures(study: str, found: Comparison, about: str, out: Path) -> list[Path]:
-    from odice.reports import reproduction
+    from odice.experiments import reproduction
     from odice.reports.curves import comparison_figure
     from odice.reports.figures import save
 

@@ -27,7 +27,7 @@ class Make:
     """Print nothing but the logs, warnings and errors."""
 
     def run(self) -> int:
-        from odice.collection.suite import Place, make_suite
+        from odice.experiments.suite import Place, make_suite
 
         place = Place(self.out, self.policy, self.allow_import, self.quiet)
         made = make_suite(self.names, place, self.workers)
@@ -46,7 +46,7 @@ class List:
         from rich.console import Console
         from rich.table import Table
 
-        from odice.collection.suite import SUITE, Place
+        from odice.experiments.suite import SUITE, Place
 
         place = Place(self.out)
         table = Table(title=f"The local suite in {self.out}", title_justify="left", box=None, padding=(0, 2, 0, 0))

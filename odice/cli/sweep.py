@@ -94,9 +94,9 @@ def _value(text: str) -> Any:
 
 def main(argv: list[str]) -> int:
     flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
-    from odice.run.matrix import make_cells
-    from odice.run.matrix_board import summary
-    from odice.run.matrix_run import check_outcomes, run_matrix
+    from odice.sweeps.board import summary
+    from odice.sweeps.matrix import make_cells
+    from odice.sweeps.one_run import check_outcomes, run_matrix
 
     where = flags.at.where()
     out = where.folder(flags.out)

@@ -13,7 +13,7 @@ from odice.errors import OdiceError
 from odice.files import complete_file
 
 if TYPE_CHECKING:
-    from odice.studies.check import Check
+    from odice.experiments.check import Check
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     if args.json is not None and args.json.is_dir():
         raise OdiceError(f"--json: {args.json} is a folder; name a file.")
 
-    from odice.studies.theory import checks
+    from odice.experiments.theory import checks
 
     results = checks(args.seed)
     _print(results)

@@ -81,7 +81,7 @@ def train(config, console) -> list:
     """Train with a progress bar per rule."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from odice.studies import toy
+    from odice.experiments import toy
 
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -91,8 +91,8 @@ def train(config, console) -> list:
 
 def figure(config, outcomes: list):
     """The figure of the first seed."""
+    from odice.experiments import gridworld
     from odice.reports.figures import toy_figure
-    from odice.studies import gridworld
 
     world = config.world
     seen = gridworld.support(world, gridworld.collect(world, config.transitions, config.seed))
@@ -141,9 +141,9 @@ def main(argv: list[str]) -> int:
 
     from rich.console import Console
 
+    from odice.experiments.gridworld import GridWorld
+    from odice.experiments.toy import ToyConfig
     from odice.reports.figures import save
-    from odice.studies.gridworld import GridWorld
-    from odice.studies.toy import ToyConfig
 
     config = ToyConfig(
         **{name: getattr(options, name) for name in ("rules", "lam", "eta", *SHARED)},

@@ -13,8 +13,8 @@ from typing import Any
 import tyro
 
 from odice.data.schema import TableFlags
-from odice.run.options import RunFlags, RunOptions
-from odice.run.plan import Plan, complete_plan, draft_plan
+from odice.training.options import RunFlags, RunOptions
+from odice.training.plan import Plan, complete_plan, draft_plan
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -54,7 +54,7 @@ def _part(options: RunOptions, kind: type[Any]) -> Any:
 
 def work(plan: Plan) -> int:
     """Train; several seeds end with a table of them."""
-    from odice.run.train import train_plan
+    from odice.training.train import train_plan
 
     run = train_plan(plan)
     if run.seeds and not plan.options.quiet:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.run.matrix_run import Where
+    from odice.sweeps.one_run import Where
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WhereFlags:
                 raise OdiceError(f"{name} must be at least 0, got {value}.")
 
     def where(self) -> Where:
-        from odice.run.matrix_ray import Resources
-        from odice.run.matrix_run import Where
+        from odice.sweeps.one_run import Where
+        from odice.sweeps.ray import Resources
 
         return Where(self.workers, self.ray, self.store, Resources(self.cpus, self.gpus, self.memory_gb))

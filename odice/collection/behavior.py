@@ -26,12 +26,12 @@ from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
 from odice.d4rl import brief
 from odice.errors import Interrupted, OdiceError
-from odice.evaluation.evaluate import Environment, Evaluation, Evaluator
-from odice.run.directory import RunDirectory
-from odice.run.interrupt import Stop
-from odice.run.loop import initial_state
-from odice.run.progress import Display
-from odice.run.provenance import versions
+from odice.evaluation.simulator.evaluate import Environment, Evaluation, Evaluator
+from odice.training.directory import RunDirectory
+from odice.training.interrupt import Stop
+from odice.training.loop import initial_state
+from odice.training.progress import Display
+from odice.training.provenance import versions
 
 MEDIUM = 1 / 3
 """Share of the way from a random policy's return to an expert's at which a policy is called medium."""

@@ -19,9 +19,9 @@ from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
 from odice.data.preprocess import Fitted
 from odice.policy import Policy
-from odice.run.checkpoint import Checkpoints
-from odice.run.directory import RunDirectory
-from odice.run.loggers import JsonLines, rows
+from odice.training.checkpoint import Checkpoints
+from odice.training.directory import RunDirectory
+from odice.training.loggers import JsonLines, rows
 
 STAGES = ("medium", "best")
 

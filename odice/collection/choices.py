@@ -12,7 +12,7 @@ from odice.data.build import from_episodes
 from odice.data.dataset import Dataset, Episode, Meta
 from odice.envs.hospital import HOSPITAL, TREATMENTS, greedy_treatment
 from odice.envs.make import make
-from odice.run.provenance import versions
+from odice.training.provenance import versions
 
 Choose = Callable[[np.ndarray, np.random.Generator, int], int]
 """From an observation, a generator and the episode's number to an action."""

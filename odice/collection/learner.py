@@ -13,7 +13,7 @@ from odice.algos.dual_sac import actor_critic
 from odice.algos.sac import SACConfig, State
 from odice.core.policies import SquashedPolicy
 from odice.core.sampling import sample_batches, seed_keys
-from odice.run.loop import run_updates
+from odice.training.loop import run_updates
 from odice.types import Batch, Metrics, Spec
 
 Learn = Callable[..., tuple[State, Metrics]]

@@ -35,10 +35,10 @@ from odice.data.build import from_episodes
 from odice.data.dataset import Dataset, Episode, Meta, concatenate
 from odice.envs.make import resolve
 from odice.errors import OdiceError, unknown_name
-from odice.evaluation.evaluate import Environment, name_of
+from odice.evaluation.simulator.evaluate import Environment, name_of
 from odice.policy import open_policy
-from odice.run.progress import Display
-from odice.run.provenance import versions
+from odice.training.progress import Display
+from odice.training.provenance import versions
 
 Recipe = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"]
 BUDGET = 1_000_000

@@ -13,7 +13,7 @@ from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
 from odice.data.dataset import Episode
 from odice.errors import OdiceError
-from odice.run.progress import Display
+from odice.training.progress import Display
 
 LOOK_EVERY = 100
 """Steps of the environments between two looks at whether enough episodes are over."""

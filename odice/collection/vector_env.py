@@ -15,8 +15,8 @@ import numpy as np
 from odice.collection.replay import pack
 from odice.envs.make import Task
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import Environment, maker
-from odice.evaluation.rollout import ENDLESS
+from odice.evaluation.simulator.evaluate import Environment, maker
+from odice.evaluation.simulator.rollout import ENDLESS
 from odice.types import Spec
 
 if TYPE_CHECKING:

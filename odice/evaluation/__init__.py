@@ -1,1 +1,1 @@
-"""What a policy earns in a simulator: episodes stepped together, their returns, and a video of one."""
+"""The value of a policy: episodes in a simulator, and estimates from logged data."""

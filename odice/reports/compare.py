@@ -21,7 +21,7 @@ from odice.errors import OdiceError
 from odice.reports import statistics
 from odice.reports.runs import Point, RunRecord, read_runs
 from odice.reports.statistics import Interval, Profile
-from odice.run.run import Run
+from odice.training.run import Run
 
 FINAL = 10
 """Evaluations whose mean is the number of a run: the paper's protocol."""

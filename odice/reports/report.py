@@ -9,7 +9,7 @@ from odice.errors import OdiceError
 from odice.reports import html, tables
 from odice.reports.compare import Comparison, compare
 from odice.reports.pages import run_page
-from odice.run.run import Run
+from odice.training.run import Run
 
 TEXTS: dict[str, Callable[[Comparison], str]] = {
     ".html": run_page,

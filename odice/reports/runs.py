@@ -18,10 +18,10 @@ import numpy as np
 
 from odice.d4rl import normalized_score
 from odice.errors import OdiceError
-from odice.run.directory import read_record
-from odice.run.loggers import rows
-from odice.run.plan import rename
-from odice.run.run import Run
+from odice.training.directory import read_record
+from odice.training.loggers import rows
+from odice.training.plan import rename
+from odice.training.run import Run
 
 MAX_NAME = 80
 FILES = (".parquet", ".csv", ".npz", ".hdf5", ".h5", ".json", ".jsonl", ".arrow", ".feather")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.algos import make
-from odice.run.loop import initial_state, make_chunk
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Batch, Spec, Transitions
 
 SPEC = Spec(3, 2)

@@ -71,8 +71,8 @@ def test_percentage_bc_declares_its_episodes():
 def test_the_run_learns_from_the_best_episodes_only():
     """Ten episodes that always do their own number; the best of them is cloned."""
     from odice.data.build import from_steps
-    from odice.run.plan import make_plan
-    from odice.run.prepare import prepare
+    from odice.training.plan import make_plan
+    from odice.training.prepare import prepare
 
     n, length = 10, 6
     rng = np.random.default_rng(0)

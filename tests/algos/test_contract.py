@@ -19,10 +19,10 @@ from odice.algos import algorithms, entry
 from odice.data.to_go import outcomes
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
-from odice.run.checkpoint import Checkpoints
-from odice.run.loop import initial_state, make_chunk
-from odice.run.plan import make_plan
-from odice.run.train import Loop
+from odice.training.checkpoint import Checkpoints
+from odice.training.loop import initial_state, make_chunk
+from odice.training.plan import make_plan
+from odice.training.train import Loop
 from odice.types import Spec
 
 NAMES = sorted(algorithms())

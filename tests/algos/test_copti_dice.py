@@ -8,7 +8,7 @@ import pytest
 from odice.algos import make
 from odice.algos.copti_dice import CoptiDICEConfig, cost_bound
 from odice.errors import OdiceError
-from odice.run.loop import initial_state, make_chunk
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec
 from tests.algos.support import SPEC, adam, arrays, close, flatten, gaussian, heads, make_batch, slope, two_steps
 

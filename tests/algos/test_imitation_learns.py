@@ -12,8 +12,8 @@ import pytest
 
 from odice.algos import make
 from odice.core.qdice import recovered_reward
-from odice.run.loop import initial_state, make_chunk
-from odice.studies.gridworld import ENCODINGS, GridWorld, auc, collect
+from odice.experiments.gridworld import ENCODINGS, GridWorld, auc, collect
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Batch, Spec, Transitions
 
 pytestmark = pytest.mark.slow

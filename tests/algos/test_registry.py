@@ -17,8 +17,8 @@ from odice.core.divergences import DIVERGENCES, from_formulas
 from odice.core.policies import TanhPolicy
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
-from odice.run.loop import initial_state, make_chunk
-from tests.run.line import SMALL, line_log
+from odice.training.loop import initial_state, make_chunk
+from tests.training.line import SMALL, line_log
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,7 +11,7 @@ from odice.algos.rgm import RGMConfig
 from odice.core.critics import Critic
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
-from odice.run.loop import initial_state, make_chunk
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Batch, Spec
 from tests.algos.support import SPEC, adam, arrays, close, flatten, slope
 from tests.algos.test_contract import earned, pushes

@@ -15,7 +15,7 @@ from odice.collection.learner import make_learn, to_batch
 from odice.collection.replay import pack
 from odice.envs.small import LQR, LQREnv
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import evaluate
+from odice.evaluation.simulator.evaluate import evaluate
 from odice.policy.policy import Policy
 from tests.algos.support import SPEC, adam, arrays, close, flatten, linear, make_batch, same, slope, twin
 

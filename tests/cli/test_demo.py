@@ -5,8 +5,8 @@ import pytest
 import odice
 from odice.cli.main import main
 from odice.envs.small import LQR
+from odice.experiments import demo
 from odice.policy.policy import Policy
-from odice.studies import demo
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from odice import Policy
 from odice.cli.main import main
 from odice.core.policies import GaussianPolicy
-from odice.evaluation import video
+from odice.evaluation.simulator import video
 from odice.types import Spec
 
 

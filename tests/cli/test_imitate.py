@@ -8,7 +8,7 @@ import pytest
 from odice.cli.imitate import ABOUT
 from odice.cli.main import main
 from odice.cli.train import plan_of
-from tests.run.line import line_log
+from tests.training.line import line_log
 
 TINY = ["--policy-hidden", "8", "--batch-size", "8", "--steps", "4", "--allow", "all"]
 

@@ -15,7 +15,7 @@ import pytest
 from odice.cli.main import main
 from odice.cli.sweep import axes
 from odice.errors import OdiceError
-from tests.run.line import line_log
+from tests.training.line import line_log
 
 TINY = ["--set", "value_hidden=[8]", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
 TINY_BC = ["--set", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
@@ -61,7 +61,7 @@ def test_wrong_arguments_are_one_sentence_and_leave_nothing(tmp_path, capsys, ar
 
 
 def test_one_driver_at_a_time(tmp_path, capsys):
-    from odice.run.directory import RunDirectory
+    from odice.training.directory import RunDirectory
 
     with RunDirectory(tmp_path / "sweep"):
         (tmp_path / "sweep" / "sweep.json").touch()

@@ -14,8 +14,8 @@ from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import plan_of
 from odice.errors import Diverged, Interrupted
-from odice.run.plan import make_plan
-from tests.run.line import line_log
+from odice.training.plan import make_plan
+from tests.training.line import line_log
 
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]
 
@@ -114,7 +114,7 @@ def test_exit_codes(monkeypatch, capsys, error, code):
     def fail(plan):
         raise error
 
-    monkeypatch.setattr("odice.run.train.train_plan", fail)
+    monkeypatch.setattr("odice.training.train.train_plan", fail)
     assert main(["train", "--data", "x.npz"]) == code
     assert capsys.readouterr().err == f"odice: {error}\n"
 

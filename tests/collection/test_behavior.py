@@ -15,9 +15,9 @@ from odice.collection.behavior import Training, train
 from odice.envs.small import LQR, PARKING
 from odice.errors import Interrupted, OdiceError
 from odice.policy.policy import Policy
-from odice.run.checkpoint import Checkpoints, digest
-from odice.run.interrupt import Stop
-from odice.run.loggers import rows
+from odice.training.checkpoint import Checkpoints, digest
+from odice.training.interrupt import Stop
+from odice.training.loggers import rows
 
 SMALL = Training(
     SACConfig(critic_hidden=(8,), policy_hidden=(8,), batch_size=8),

@@ -8,7 +8,7 @@ import pytest
 import odice
 from odice.data.preprocess import Preprocess, fit
 from odice.data.to_go import high, outcomes, returns_to_go, spread
-from tests.run.line import line_log
+from tests.training.line import line_log
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from odice.envs.make import make, resolve
 from odice.envs.perturb import perturb_start
 from odice.envs.small import HORIZON, LQR, PARKING, LinearQuadratic, LQREnv, ParkingEnv
-from odice.evaluation.evaluate import evaluate
+from odice.evaluation.simulator.evaluate import evaluate
 
 T = HORIZON[LQR]
 

@@ -8,7 +8,7 @@ import pytest
 from odice.algos import make
 from odice.core import vdice
 from odice.errors import OdiceError
-from odice.run.loop import initial_state, make_chunk
+from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
 from tests.oracles.tabular import (
     CURVES,

@@ -12,7 +12,7 @@ from odice.data.preprocess import REWARD_MAPS
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
 from odice.presets.paper import LAMBDA_ETA
-from odice.run.plan import make_plan
+from odice.training.plan import make_plan
 
 TABLE = Path(__file__).parents[2] / "shared" / "paper" / "paper_hparams.csv"
 

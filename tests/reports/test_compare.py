@@ -11,7 +11,7 @@ from odice.errors import OdiceError
 from odice.reports.compare import compare
 from odice.reports.runs import clean, data_name
 from tests.reports.made import make_run
-from tests.run.line import SMALL, line_log
+from tests.training.line import SMALL, line_log
 
 
 def test_the_number_of_a_run_is_the_mean_of_its_last_ten_evaluations(tmp_path):

@@ -213,7 +213,7 @@ def test_seeds_end_with_a_table(tmp_path):
     script = f"""
 import numpy as np
 from odice.cli.main import main
-from tests.run.line import line_log
+from tests.training.line import line_log
 np.savez({str(tmp_path / "log.npz")!r}, **line_log())
 raise SystemExit(main(["train", "--data", {str(tmp_path / "log.npz")!r}, "--algo", "bc", "--steps", "20", "--seeds", "2",
     "--out", {str(tmp_path / "runs")!r}, "--policy-hidden", "16", "--batch-size", "16"]))

@@ -30,9 +30,9 @@ from odice.data.dataset import Dataset, Episode, Meta
 from odice.envs.make import make
 from odice.envs.mazes import GAIT, SIZES, START, Maze, maze_of, play_targets
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import name_of
+from odice.evaluation.simulator.evaluate import name_of
 from odice.policy import Policy, open_policy
-from odice.run.provenance import versions
+from odice.training.provenance import versions
 
 if TYPE_CHECKING:
     import gymnasium

@@ -15,7 +15,7 @@ from odice.data.load import load
 from odice.envs.make import make
 from odice.envs.mazes import maze_of, play_targets
 from odice.errors import OdiceError
-from odice.evaluation.evaluate import Evaluator
+from odice.evaluation.simulator.evaluate import Evaluator
 from odice.policy import Policy
 from odice.policy.file import Layout
 

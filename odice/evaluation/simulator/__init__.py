@@ -1,0 +1,1 @@
+"""Episodes in a simulator: returns of a policy, and a video of one episode."""

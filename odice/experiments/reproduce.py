@@ -1,0 +1,250 @@
+"""The paper's tables and figures as matrices of runs: which logs, which algorithms, with which published settings.
+
+| study         | what it trains                                                                   |
+|---------------|----------------------------------------------------------------------------------|
+| `table1`      | the paper's algorithms on its 15 D4RL data sets                                  |
+| `table2`      | imitation of one expert trajectory: BC, ValueDICE, IQ-Learn, O-DICE              |
+| `figure3`     | EQL, S-DICE and O-DICE: the worst episode, and the feature product over training |
+| `curves`      | S-DICE and O-DICE: learning curves                                               |
+| `sensitivity` | O-DICE over lambda and eta, S-DICE over lambda                                   |
+
+Figure 2 needs no runs: it is the toy world (`odice toy`). On D4RL's files, settings and protocol are the preset's. On
+the local suite they are those of the D4RL data set that a log resembles, with what `LOCAL` says for all algorithms
+alike; its logs have `-local` in their names, and no published number belongs to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odice.algos import algorithms, entry
+from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, address, file_names
+from odice.errors import OdiceError, unknown_name
+from odice.experiments.suite import SUFFIX, SUITE, Choices, Place
+from odice.experiments.suite import chosen as suite_names
+from odice.presets import PRESETS, preset
+from odice.presets.imitation import TRAJECTORIES
+from odice.sweeps.matrix import NOT_VARIED, Cell, make_cells
+from odice.training.options import RunOptions
+
+TABLE1 = ("td3-bc", "cql", "iql", "eql", "optidice", "fdvl", "sdice", "odice")
+TABLE2 = ("bc", "value-dice", "iq-learn", "odice")
+LOCAL_TABLE1 = ("bc", "bc-10", "td3-bc", "iql", "sql", "vdice-true", "sdice", "odice")
+EXPERTS = ("hopper-expert-v2", "walker2d-expert-v2")
+LAMBDAS, ETAS = (0.4, 0.5, 0.6, 0.7, 0.8), (0.2, 0.4, 0.6, 0.8, 1.0)
+SEEDS = 5
+"""The paper's."""
+LOCAL_STEPS, LOCAL_SEEDS = 100_000, 3
+EVALUATIONS = 20
+"""Evaluations of a run that is shorter than published: the last ten, which count, are then its second half."""
+
+
+class Study(NamedTuple):
+    """What is compared."""
+
+    algos: tuple[str, ...]
+    data: tuple[str, ...] = LOCOMOTION_DATA + ANTMAZE_DATA
+    local_algos: tuple[str, ...] | None = None
+    imitation: bool = False
+    axes: Mapping[str, Sequence[Any]] = {}
+
+
+STUDIES = {
+    "table1": Study(TABLE1, local_algos=LOCAL_TABLE1),
+    "table2": Study(TABLE2, EXPERTS, imitation=True),
+    "figure3": Study(("eql", "sdice", "odice")),
+    "curves": Study(("sdice", "odice")),
+    "sensitivity": Study(("sdice", "odice"), axes={"lam": LAMBDAS, "eta": ETAS}),
+}
+
+LOCAL: dict[str, Any] = {
+    "normalize_obs": True,
+    "convention": "bootstrap",
+    "value_lr": 3e-4,
+    "critic_lr": 3e-4,
+    "policy_lr": 3e-4,
+}
+"""On the local suite, for every algorithm that has the setting: normalized observations (cloning failed on raw ones,
+docs/results.md), every step whose next state is known, and one rate, because runs here are shorter than published."""
+LIKE = {
+    **{f"{robot}-{kind}": f"{robot}-medium-replay-v2"
+       for robot in ("hopper", "halfcheetah", "walker2d") for kind in ("medium-replay", "full-replay")},
+    **{f"{robot}-{size}-diverse": f"antmaze-{size}-diverse-v2"
+       for robot in ("pointmaze", "antmaze") for size in ("umaze", "medium", "large")},
+}  # fmt: skip
+"""Log of the suite -> the D4RL data set whose published settings it gets. The others get a preset's general ones."""
+SAME_LAMBDA = ("sdice", "vdice-true")
+"""They have no published lambda: on the local suite they get O-DICE's, so that the gradient rule alone differs."""
+EPISODES = {"maze": 20, "hospital": 100}
+"""Word in a log's name -> episodes per evaluation; elsewhere 10. A stay in the hospital is short, and ends in +-1."""
+
+
+class Source(NamedTuple):
+    """One log of a study."""
+
+    name: str
+    """Its folder's name, and what tables call it."""
+    data: str
+    """What `odice train --data` takes."""
+    like: str | None
+    """The D4RL data set whose row of a preset holds."""
+    options: Mapping[str, Any] = {}
+    local: bool = False
+    discrete: bool = False
+
+
+OPTIONS = {field.name for field in dataclasses.fields(RunOptions)} - set(NOT_VARIED)
+"""Options that a study may be told for its runs."""
+
+
+def _fields(algo: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(entry(algo).config)}
+
+
+# --- which logs -------------------------------------------------------------------------------------------------------
+
+
+def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) -> tuple[list[Source], list[str]]:
+    """The data sets of a study that are in the folder, and a sentence for each that is missing."""
+    found, missing = [], []
+    for name in names or study.data:
+        if name not in REFERENCES:
+            raise unknown_name("D4RL data set", name, study.data)
+        path = next(
+            (p for each in file_names(name) if folder and (p := Path(folder).expanduser() / each).is_file()), None
+        )
+        if path is None:
+            missing.append(how_to_get(name, folder))
+        elif made := _made_here(path):
+            missing.append(f"{name}: {path} is not D4RL's file but {made}; put D4RL's there")
+        elif study.imitation:
+            found += [
+                Source(f"{name}-traj-{i + 1}", name, name, {"data_dir": str(folder), "episode": (episode,)})
+                for i, episode in enumerate(TRAJECTORIES)
+            ]
+        else:
+            found.append(Source(name, name, name, {"data_dir": str(folder)}))
+    return found, missing
+
+
+def how_to_get(name: str, folder: str | Path | None) -> str:
+    """Where a D4RL file is to be had, and where to put it."""
+    return f"{name}: download {address(name) or file_names(name)[-1]} into {folder or 'a folder (--data-dir)'}"
+
+
+def _made_here(path: Path) -> str | None:
+    """What the history of a file says that odice collected itself; None for any other file."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            told = json.loads(str(file.attrs.get("odice", "{}")))
+    except (OSError, ValueError):
+        return None  # the reader will say what is wrong with it
+    history = told.get("history") if isinstance(told, dict) else None
+    first = str(history[0]) if isinstance(history, list) and history else ""
+    return first[:200] if first.startswith("collected in") else None
+
+
+def local_sources(names: Sequence[str], folder: Path) -> tuple[list[Source], list[str]]:
+    """The logs of the suite that are made, and how to make the others."""
+    found, missing = [], []
+    place = Place(folder)
+    for name in suite_names(names):
+        if place.facts(name) is None:
+            missing.append(f"{name}{SUFFIX}: odice suite make {name} --out {folder}")
+            continue
+        discrete = isinstance(SUITE[name].recipe, Choices)
+        found.append(Source(f"{name}{SUFFIX}", str(place.file(name)), LIKE.get(name), local=True, discrete=discrete))
+    return found, missing
+
+
+# --- which runs -------------------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What a person chose; None is the study's own."""
+
+    preset: str = "paper"
+    steps: int | None = None
+    seeds: int | None = None
+    eval_every: int | None = None
+    eval_episodes: int | None = None
+    axes: Mapping[str, Sequence[Any]] = {}
+    settings: Mapping[str, Any] = {}
+    """Run options and settings for all runs, over everything else."""
+
+
+def study_cells(
+    study: Study, sources: Sequence[Source], algos: Sequence[str], asked: Asked, out: Path
+) -> tuple[list[Cell], list[str]]:
+    """Every run of a study, and a sentence for each combination that there is not."""
+    cells: list[Cell] = []
+    notes: list[str] = []
+    local = any(source.local for source in sources)
+    algos = algos or (study.local_algos if local and study.local_algos else study.algos)
+    axes = {axis: values for axis, values in {**study.axes, **asked.axes}.items() if axis not in asked.settings}
+    valid = OPTIONS.union(*(_fields(algo) for algo in algos))
+    others = {*asked.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
+    for key in {*asked.axes, *asked.settings} - valid - others:
+        raise unknown_name(f"setting of {', '.join(algos)}", key, valid)
+    notes += [f"{key} is no setting of {', '.join(algos)}." for key in asked.settings if key in others - valid]
+    for source in sources:
+        for algo in algos:
+            if source.discrete and not entry(algo).discrete:
+                notes.append(f"{algo} has no form for the discrete actions of {source.name}.")
+                continue
+            name = preset_of(algo, asked.preset, study.imitation)
+            given = run_settings(source, algo, name, study, asked)
+            own = {axis: values for axis, values in axes.items() if axis in _fields(algo) | OPTIONS}
+            given = {key: value for key, value in given.items() if key not in own}
+            seeds = asked.seeds or (LOCAL_SEEDS if local else SEEDS)
+            cells += make_cells(out, [f"{source.name}={source.data}"], [algo], seeds, axes=own, preset=name, **given)
+    return cells, notes
+
+
+def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:
+    """The preset that was asked for, or the next that has settings for the algorithm; None for odice's own."""
+    if asked == "own":
+        return None
+    for name in dict.fromkeys((asked, *PRESETS)):
+        try:
+            preset(name, algo, imitation=imitation)
+        except OdiceError:
+            continue
+        return name
+    return None
+
+
+def run_settings(source: Source, algo: str, name: str | None, study: Study, asked: Asked) -> dict[str, Any]:
+    """What a run of a study is told, over its preset."""
+    fields = _fields(algo)
+    published = preset(name, algo, source.like, imitation=study.imitation) if name else None
+    given: dict[str, Any] = {**source.options, "keep": 1}
+    if study.imitation:
+        given["imitation"] = True
+    if entry(algo).value is not None and entry(algo).diagnose:
+        given["diagnostics"] = True
+    if source.local and published:  # a preset does not know the log by its name
+        protocol = published.protocol
+        given |= {**published.values(), "reward": protocol.reward}
+        given |= {} if protocol.clip_actions is None else {"clip_actions": protocol.clip_actions}
+        given |= {key: value for key, value in LOCAL.items() if key in fields or key in OPTIONS}
+        if algo in SAME_LAMBDA:
+            given["lam"] = preset("paper", "odice", source.like).values().get("lam", given.get("lam"))
+    steps = asked.steps or (LOCAL_STEPS if source.local else None)
+    if steps is not None:
+        given["steps"] = steps
+        every = published.protocol.eval_every if published else steps
+        given["eval_every"] = max(1, min(every, steps // EVALUATIONS))
+        if "warmup_steps" in fields and published and (usual := published.values().get("warmup_steps")):
+            given["warmup_steps"] = max(1, usual * steps // published.protocol.steps)  # the same share of the run
+    if source.local:
+        given["eval_episodes"] = next((count for word, count in EPISODES.items() if word in source.name), 10)
+    wanted = {"eval_every": asked.eval_every, "eval_episodes": asked.eval_episodes}
+    wanted |= {key: value for key, value in asked.settings.items() if key in fields or key in OPTIONS}
+    return {**given, **{key: value for key, value in wanted.items() if value is not None}}

@@ -1,0 +1,311 @@
+"""The paper's tables and figures from finished runs: ours, and beside them what was published, where it belongs.
+
+A published number stands only beside runs on the same D4RL data set. Runs on other data are labelled by their names,
+and every title says what the data are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
+from odice.reports.charts import COLORS, LIGHT
+from odice.reports.compare import Comparison, Curve, Group, curve
+from odice.reports.figures import FAINT, VALUE_MAP, house_style
+from odice.reports.runs import Point, RunRecord, read_run
+from odice.reports.tables import Cell, Table, spread
+from odice.training.loggers import rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Place(NamedTuple):
+    """A run's place in a study."""
+
+    data: str
+    method: str
+    path: Path
+
+
+def gather(places: Iterable[Place]) -> Comparison:
+    """The runs of a study that have begun, in the study's order."""
+    found: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for place in places:
+        if (place.path / "config.json").exists():
+            found[place.data, place.method].append(read_run(place.path))
+    points: dict[str, list[Point]] = defaultdict(list)
+    for (data, _), runs in found.items():
+        points[data] += [point for run in runs for point in run.evaluations]
+    scored = {data: all(point.reference for point in seen) for data, seen in points.items()}
+    groups = [Group(data, method, scored[data], tuple(runs)) for (data, method), runs in found.items()]
+    return Comparison(tuple(groups), ())
+
+
+def labelled(found: Comparison) -> Comparison:
+    """The same with the papers' names of the methods, for a page or a figure."""
+    return replace(found, groups=tuple(replace(group, method=label(group.method)) for group in found.groups))
+
+
+def label(method: str) -> str:
+    """What papers call a method: the algorithm, and its settings behind it."""
+    algo = max((each for each in LABELS if method == each or method.startswith(f"{each}-")), key=len, default=method)
+    settings = method.removeprefix(algo).replace("-", " ")
+    return f"{LABELS.get(algo, algo)}{settings}"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def score_table(found: Comparison, title: str, note: str) -> Table:
+    """Data sets down, methods across; beside each method the published scores, where one belongs to the data."""
+    columns = [(method, where) for method in found.methods for where in _published(found, method)]
+    head = ["data"] + [label(method) if where is None else f"{label(method)}: {where}" for method, where in columns]
+    body = []
+    for data in found.data:
+        groups = {group.method: group for group in found.of(data)}
+        best = max((g.interval.value for g in groups.values() if g.interval), default=None)
+        unit = "" if next(iter(groups.values())).scored else " (return)"
+        row = [Cell(f"{data}{unit}")]
+        for method, where in columns:
+            if where is None:
+                group = groups.get(method)
+                wins = group is not None and group.interval is not None and group.interval.value == best
+                row.append(Cell("–") if group is None else spread(group, wins))
+            else:
+                row.append(_score(PUBLISHED[where](data, method)))
+        body.append(row)
+    sources = [f"{name}: {source}" for name, source in SOURCES.items() if any(where == name for _, where in columns)]
+    unit = (
+        "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's last "
+        "ten evaluations."
+    )
+    return Table(title, head, body, " ".join([note, unit, *(f"{each}." for each in sources)]))
+
+
+PUBLISHED = {"paper": paper_score, "CORL": corl_score}
+SOURCES = {"paper": PAPER, "CORL": CORL}
+
+
+def _published(found: Comparison, method: str) -> list[str | None]:
+    """Our column, and those of the sources that have a number for the method on one of the data sets."""
+    return [None, *(name for name, score in PUBLISHED.items() if any(score(data, method) for data in found.data))]
+
+
+def _score(score: Score | None) -> Cell:
+    return Cell("–") if score is None else Cell(score.text, score.mean)
+
+
+def robustness_table(found: Comparison, note: str) -> Table:
+    """The percent difference of the worst episode at the last evaluation, mean over seeds."""
+    body = []
+    for data in found.data:
+        groups = {group.method: worst_differences(group) for group in found.of(data)}
+        cells = [Cell(data)]
+        for method in found.methods:
+            values = groups.get(method) or []
+            cells.append(Cell(f"{np.mean(values):.1f}", float(np.mean(values))) if values else Cell("–"))
+        body.append(cells)
+    told = (
+        "100 (worst - mean) / |mean| over the episodes of a run's last evaluation, mean over seeds; 0 is the most "
+        "robust."
+    )
+    return Table(
+        "Percent difference of the worst episode", ["data", *map(label, found.methods)], body, f"{note} {told}"
+    )
+
+
+def sensitivity_table(found: Comparison, note: str) -> Table:
+    """How far scores lie apart over lambda: of S-DICE, and of O-DICE for each eta."""
+    body = []
+    for data in found.data:
+        lines: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+        for group in found.of(data):
+            algo, chosen = parse(group.method)
+            if group.interval is not None and "lam" in chosen:
+                eta = f"eta {chosen['eta']}" if "eta" in chosen else "–"
+                lines[label(algo), eta].append((chosen["lam"], group.interval.value))
+        for (name, eta), points in lines.items():
+            values = [value for _, value in points]
+            ends = [max(values), min(values), max(values) - min(values)]
+            best = max(points, key=lambda point: point[1])[0]
+            cells = [Cell(f"{value:.1f}", value) for value in ends]
+            body.append([Cell(data), Cell(name), Cell(eta), Cell(best), *cells, Cell(str(len(values)), len(values))])
+    head = ["data", "method", "eta", "best lambda", "best", "worst", "apart", "lambdas"]
+    return Table("Over lambda", head, body, f"{note} Mean over seeds of the last ten evaluations.", words=3)
+
+
+def parse(method: str) -> tuple[str, dict[str, str]]:
+    """`odice-lam=0.5-eta=0.2` as the algorithm and its settings."""
+    algo, *rest = method.split("-")
+    while rest and "=" not in rest[0]:
+        algo = f"{algo}-{rest.pop(0)}"
+    return algo, dict(part.split("=", 1) for part in rest if "=" in part)
+
+
+# --- numbers of figures -----------------------------------------------------------------------------------------------
+
+
+def worst_differences(group: Group) -> list[float]:
+    """One percent difference for each finished seed whose last mean is not 0."""
+    found = []
+    for run in group.finished:
+        if run.evaluations and (mean := group.value(run.evaluations[-1])):
+            worst = group.number(run.evaluations[-1].worst, run.evaluations[-1])
+            found.append(100.0 * (worst - mean) / abs(mean))
+    return found
+
+
+def metric_curve(group: Group, name: str) -> Curve:
+    """A metric over training, where all seeds have it."""
+    at: dict[int, list[float]] = defaultdict(list)
+    runs = group.finished or group.runs
+    for run in runs:
+        for row in rows(run.path / "metrics.jsonl"):
+            value = row.get(name)
+            if isinstance(value, int | float) and np.isfinite(value):
+                at[row["step"]].append(float(value))
+    return curve({step: values for step, values in at.items() if len(values) == len(runs)})
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def figure3(found: Comparison, title: str) -> Figure:
+    """Above: the worst episode at the last evaluation. Below: the feature product over training, for each data set."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    products = {
+        data: [(group, curve) for group in found.of(data) if (curve := metric_curve(group, "feature_product")).steps]
+        for data in found.data
+    }
+    shown = [data for data, curves in products.items() if curves]
+    columns = min(max(len(shown), 1), 4)
+    lines = -(-len(shown) // columns)
+    with house_style():
+        figure = Figure(figsize=(max(3.1 * columns, 7), 3.4 + 2.6 * lines), layout="constrained")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        top, *below = figure.subfigures(
+            1 + bool(lines), 1, height_ratios=[3.4, *([2.6 * lines] * bool(lines))], squeeze=False
+        )[:, 0]
+        _differences(top.subplots(), found)
+        if below:
+            flat = list(below[0].subplots(lines, columns, squeeze=False).flat)
+            for axes, data in zip(flat, shown, strict=False):
+                for group, curve in products[data]:
+                    _line(axes, found, group.method, curve)
+                axes.set_title(data, fontsize=8.5)
+                _logarithmic(axes, all(value > 0 for _, curve in products[data] for value in curve.mean))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _thousands(x)))
+                axes.set_xlabel("updates", fontsize=8)
+                axes.tick_params(labelsize=7.5)
+            for axes in flat[len(shown) :]:
+                axes.set_visible(False)
+            flat[0].set_ylabel("∇V(s)·∇V(s′), mean", fontsize=8)
+    return figure
+
+
+def _logarithmic(axes: Axes, positive: bool) -> None:
+    """Ticks at 1, 2 and 5 of every power of ten: a range of less than one still has some."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log" if positive else "symlog")
+    if positive:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _thousands(y)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _differences(axes: Axes, found: Comparison) -> None:
+    width = 0.8 / max(len(found.methods), 1)
+    for i, method in enumerate(found.methods):
+        for at, data in enumerate(found.data):
+            values = [v for group in found.of(data) if group.method == method for v in worst_differences(group)]
+            if not values:
+                continue
+            x = at - 0.4 + width * (i + 0.5)
+            known = label(method) if not any(bar.get_label() == label(method) for bar in axes.containers) else "_"
+            axes.bar([x], [np.mean(values)], width * 0.9, color=LIGHT[i % COLORS], alpha=0.85, label=known)
+            axes.scatter([x] * len(values), values, s=10, color="#1f2430", zorder=3, linewidths=0)
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.set_xticks(
+        range(len(found.data)),
+        found.data,
+        rotation=20 if len(found.data) > 3 else 0,
+        ha="right" if len(found.data) > 3 else "center",
+        fontsize=8,
+    )
+    axes.set_ylabel("worst episode: % off the mean", fontsize=8.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(found.methods), fontsize=9)
+
+
+def _line(axes: Axes, found: Comparison, method: str, curve: Curve) -> None:
+    color = LIGHT[found.methods.index(method) % COLORS]
+    steps, mean, low, high = curve
+    marker = "o" if len(steps) == 1 else None
+    axes.plot(steps, mean, color=color, linewidth=1.6, marker=marker, markersize=4, label=label(method))
+    axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def sensitivity_figure(found: Comparison, title: str) -> Figure:
+    """For each data set a map of O-DICE's scores over lambda and eta, and beside it S-DICE's over lambda."""
+    from matplotlib.figure import Figure
+
+    with house_style():
+        figure = Figure(
+            figsize=(4.6 * min(len(found.data), 2), 3.9 * -(-len(found.data) // 2) + 0.3), layout="constrained"
+        )
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        flat = list(figure.subplots(-(-len(found.data) // 2), min(len(found.data), 2), squeeze=False).flat)
+        for axes, data in zip(flat, found.data, strict=False):
+            _map(figure, axes, data, found.of(data))
+        for axes in flat[len(found.data) :]:
+            axes.set_visible(False)
+    return figure
+
+
+def _map(figure: Figure, axes: Axes, data: str, groups: Sequence[Group]) -> None:
+    values: dict[tuple[str, str], float] = {}
+    scored = all(group.scored for group in groups)
+    for group in groups:
+        algo, chosen = parse(group.method)
+        if group.interval is not None and "lam" in chosen:
+            values[chosen["lam"], chosen.get("eta", label(algo))] = group.interval.value
+    lams = sorted({lam for lam, _ in values}, key=float)
+    etas = sorted({eta for _, eta in values}, key=lambda eta: (eta[0].isdigit(), eta))
+    grid = np.array([[values.get((lam, eta), np.nan) for eta in etas] for lam in lams]).reshape(len(lams), len(etas))
+    image = axes.imshow(grid, origin="lower", cmap=VALUE_MAP, aspect="auto")
+    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2 if np.isfinite(grid).any() else 0.0
+    for (row, column), value in np.ndenumerate(grid):
+        if np.isfinite(value):
+            ink = "#ffffff" if value < middle else "#1f2430"
+            axes.text(
+                column,
+                row,
+                f"{value:.0f}" if scored else f"{value:.3g}",
+                ha="center",
+                va="center",
+                color=ink,
+                fontsize=8,
+            )
+    axes.set_xticks(range(len(etas)), [eta if not eta[0].isdigit() else f"η {eta}" for eta in etas], fontsize=8)
+    axes.set_yticks(range(len(lams)), [f"λ {lam}" for lam in lams], fontsize=8)
+    apart = sum(not eta[0].isdigit() for eta in etas) - 0.5
+    axes.axvline(apart, color="#ffffff", linewidth=3)
+    axes.set_xlabel("S-DICE, and O-DICE with η", fontsize=8.5)
+    axes.set_title(f"{data}, {'score' if scored else 'return'}", fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.8)

@@ -1,0 +1,245 @@
+"""The local suite: named logs that anybody can make, without a download and with the same bytes.
+
+    FOLDER/NAME-local.hdf5         a log; it names the environment that belongs to it
+    FOLDER/NAME-local.json         what is in it, its checksum, and what it cost
+    FOLDER/behaviors/ENV/          a learner's training, from which its replays are cut
+
+A replay is the history of one learner, so the medium and the full replay of a robot come from one training, and are
+made by one process. That process has one core and one thread: with more, sums are made in another order. All is a
+function of seeds, so a log that was interrupted and made again is the same file; on another kind of processor or with
+other versions of jax or MuJoCo the last bits may differ, and then so do the logs of learners.
+
+`-local` is in every name, because none of this is D4RL's data: scores are not comparable with published ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from odice.algos.sac import SACConfig
+from odice.collection.behavior import Training, train
+from odice.collection.choices import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
+from odice.collection.outside import outside_policy
+from odice.collection.planner.mazes import collect_maze
+from odice.collection.recipes import collect
+from odice.data.dataset import Dataset
+from odice.envs.hospital import HOSPITAL
+from odice.envs.mazes import GAIT, maze_of
+from odice.errors import OdiceError, exit_code, unknown_name
+from odice.files import complete_file, read_json
+from odice.machine import cores
+from odice.training.processes import run_workers
+
+SUFFIX = "-local"
+"""In the name of every file: a result on such a log says so wherever it stands."""
+FOLDER = Path("runs", "suite")
+FACTS_BYTES = 1 << 20
+BUDGET, GAIT_BUDGET = 200_000, 400_000
+"""Steps of a learner's training, and of the ant's that learns to run."""
+TRAINING = Training(
+    sac=SACConfig(batch_size=128, critic_hidden=(128, 128), policy_hidden=(128, 128)), checkpoint_every=10_000
+)
+"""SAC with half the usual batch and width: nearly all of a training's time goes into updates, and this is a sixth."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A learner's own history, up to its medium policy or to the end of its budget."""
+
+    env: str
+    recipe: Literal["medium-replay", "full-replay"]
+    budget: int = BUDGET
+    training: Training = field(default_factory=lambda: TRAINING)
+
+    def make(self, place: Place) -> Dataset:
+        options = {"budget": self.budget, "training": self.training, "quiet": place.quiet}
+        return collect(self.env, self.recipe, behavior=place.behavior(self.env), **options)
+
+    @property
+    def group(self) -> str:
+        return self.env
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Walks of a planner in a maze. The ant's gait is trained first, unless one is given."""
+
+    env: str
+    steps: int
+    budget: int = GAIT_BUDGET
+    training: Training = field(default_factory=lambda: TRAINING)
+
+    def make(self, place: Place) -> Dataset:
+        maze = maze_of(self.env)
+        assert maze is not None
+        if maze.robot == "point":
+            return collect_maze(self.env, self.steps)
+        if place.policy is not None:
+            return collect_maze(self.env, self.steps, policy=outside_policy(place.policy, place.allow_import))
+        folder = place.behavior(GAIT)
+        trained = train(GAIT, folder, budget=self.budget, training=self.training, quiet=place.quiet)
+        if trained.best is None:
+            raise OdiceError(f"{folder}: the gait was never evaluated in {trained.step:,} steps; give one: --policy.")
+        data = collect_maze(self.env, self.steps, policy=outside_policy(str(folder / "policy" / "best"), False))
+        return _without_path(data, folder, f"SAC's best in {trained.step:,} steps of {GAIT}, {trained.best.mean:.1f}")
+
+    @property
+    def group(self) -> str:
+        return GAIT if self.env.startswith("ant") else self.env
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Episodes with discrete actions."""
+
+    env: str
+    episodes: int
+    habits: tuple[float, ...] = HABITS
+    """Of those who balance the pole."""
+
+    def make(self, place: Place) -> Dataset:
+        if self.env == HOSPITAL:
+            return hospital_log(self.episodes)
+        return cartpole_log(self.episodes, habits=self.habits)
+
+    @property
+    def group(self) -> str:
+        return self.env
+
+
+class Log(NamedTuple):
+    """A log of the suite."""
+
+    about: str
+    recipe: Replay | Walk | Choices
+    minutes: float
+    """Of one core, about, on the machine of docs/suite.md."""
+
+
+def _suite() -> dict[str, Log]:
+    found: dict[str, Log] = {}
+    for robot, env in (("hopper", "Hopper-v5"), ("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")):
+        until = f"what one SAC learner saw in {env} until its policy was medium"
+        found[f"{robot}-medium-replay"] = Log(until, Replay(env, "medium-replay"), 15)
+        whole = f"what the same learner saw in its {BUDGET:,} steps"
+        found[f"{robot}-full-replay"] = Log(whole, Replay(env, "full-replay"), 5)
+    for size in ("umaze", "medium", "large"):
+        about = "a ball walks from anywhere to anywhere; the reward is at one goal"
+        found[f"pointmaze-{size}-diverse"] = Log(about, Walk(f"pointmaze-{size}-diverse", 200_000), 1)
+    for size, minutes in (("umaze", 25), ("medium", 5)):
+        about = "the same for an ant, with a gait that SAC learns first"
+        found[f"antmaze-{size}-diverse"] = Log(about, Walk(f"antmaze-{size}-diverse", 200_000), minutes)
+    found["hospital"] = Log("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
+    found["cartpole-mixture"] = Log("ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1)
+    few = "one habit that is right more often than not, among ten: most steps are wrong"
+    found["cartpole-few-good"] = Log(few, Choices(CARTPOLE, 3000, FEW_GOOD), 0.1)
+    return found
+
+
+SUITE = _suite()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where logs are made, and what they are made with."""
+
+    folder: Path = FOLDER
+    policy: str | None = None
+    """The ant's gait, if it shall not be trained: a run or policy folder, or `module:function`."""
+    allow_import: bool = False
+    quiet: bool = False
+
+    def behavior(self, env: str) -> Path:
+        return self.folder / "behaviors" / env.replace("/", "-")
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}.hdf5"
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """What is known of a log that was made; None if it was not."""
+        path = self.file(name).with_suffix(".json")
+        return read_json(path, FACTS_BYTES) if path.exists() and self.file(name).exists() else None
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The names of these logs, with or without the suffix; of all without any."""
+    found = [name.removesuffix(SUFFIX) for name in names] or list(SUITE)
+    for name in found:
+        if name not in SUITE:
+            raise unknown_name("log of the suite", name, SUITE)
+    return list(dict.fromkeys(found))
+
+
+def make_suite(names: Sequence[str], place: Place, workers: int | None = None) -> list[str]:
+    """Make what is missing; gives the names that were made. Each learner has a process on a core of its own."""
+    missing = [name for name in chosen(names) if place.facts(name) is None]
+    groups: dict[str, list[str]] = {}
+    for name in missing:
+        groups.setdefault(SUITE[name].recipe.group, []).append(name)
+    told = {**dataclasses.asdict(place), "folder": str(place.folder.resolve())}
+    commands = {
+        members[0]: ["-m", "odice.experiments.suite", json.dumps({"names": members, "place": told})]
+        for members in groups.values()
+    }
+    codes = run_workers(commands, workers or cores(), where=f"{place.folder} has all there is", pinned=True)
+    if failed := [name for name, code in codes.items() if code]:
+        raise OdiceError(
+            f"{len(failed)} of the suite's learners failed: {', '.join(failed)}; their messages are above."
+        )
+    return missing
+
+
+def make_log(name: str, log: Log, place: Place) -> Dataset:
+    """Make one log, here and now, and write it with its facts."""
+    began = time.process_time()
+    dataset = log.recipe.make(place)
+    path = dataset.save(place.file(name))
+    returns = dataset.returns
+    facts = {
+        "steps": dataset.n_steps,
+        "episodes": dataset.n_episodes,
+        "returns": {"mean": float(returns.mean()), "least": float(returns.min()), "best": float(returns.max())},
+        "fingerprint": dataset.fingerprint,
+        "sha256": file_checksum(path),
+        "bytes": path.stat().st_size,
+        "processor_seconds": round(time.process_time() - began, 1),  # since it was last continued
+        "history": list(dataset.meta.history),
+    }
+    with complete_file(path.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    return dataset
+
+
+def file_checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _without_path(data: Dataset, folder: Path, gait: str) -> Dataset:
+    """Where the gait lies on this machine is not part of the log."""
+    history = tuple(line.replace(str(folder / "policy" / "best"), f"({gait})") for line in data.meta.history)
+    return replace(data, meta=replace(data.meta, history=history))
+
+
+def main(argument: str) -> int:
+    """A worker: make the logs of one learner, one after the other."""
+    told: Mapping[str, Any] = json.loads(argument)
+
+    def work() -> None:
+        place = Place(**{**told["place"], "folder": Path(told["place"]["folder"])})
+        for name in told["names"]:
+            made = make_log(name, SUITE[name], place)
+            print(f"{place.file(name)}: {made.n_episodes:,} episodes, {made.n_steps:,} steps", flush=True)
+
+    return exit_code(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

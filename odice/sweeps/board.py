@@ -1,0 +1,171 @@
+"""What a person sees of a sweep: a live table in a terminal, plain lines everywhere else, and a summary at the end."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from odice.d4rl import brief
+from odice.sweeps.matrix import Attempt, Cell, Outcome, Watcher, result, step
+from odice.training.progress import _clock
+
+LOOK_SECONDS = 1.0
+"""Time between two looks at how far the cells have come."""
+PLAIN_SECONDS = 30.0
+"""Time between two plain lines."""
+
+
+class Board(Watcher):
+    """Prints what the driver does. In a terminal, finished cells only count; failures stay on the screen."""
+
+    def __init__(self, quiet: bool = False):
+        self._quiet, self._live = quiet, None
+        self._looked = self._printed = time.monotonic()
+        self._cells: Sequence[Cell] = ()
+        self._outcomes: Mapping[str, Outcome] = {}
+        self._workers = 1
+        self._speed = Speed()
+
+    def __enter__(self) -> Board:
+        if not self._quiet and sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=2, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exception)
+            self._live = None
+
+    def note(self, text: str) -> None:
+        """A sentence that stays on the screen."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        elif not self._quiet:
+            print(text, flush=True)
+
+    # --- what the driver says -----------------------------------------------------------------------------------------
+
+    def begin(self, cells: Sequence[Cell], workers: int, outcomes: Mapping[str, Outcome]) -> None:
+        self._cells, self._workers, self._outcomes = cells, workers, outcomes
+        done = f", {len(outcomes)} of them finished already" if outcomes else ""
+        self.note(f"{len(cells)} cells{done}; {workers} at a time")
+
+    def started(self, attempt: Attempt) -> None:
+        if self._live is None:
+            there = f", from step {attempt.first_step:,} or before" if attempt.first_step else ""
+            self.note(f"started   {attempt.cell.name}{there}")
+
+    def ended(self, attempt: Attempt, outcome: Outcome, again: bool) -> None:
+        self._speed.add(attempt, time.monotonic())
+        name = attempt.cell.name
+        if outcome.ending == "finished":
+            if self._live is None:
+                self.note(f"finished  {name} ({len(self._outcomes)} of {len(self._cells)})")
+            return
+        told = "".join(f"\n    {line}" for line in outcome.told.splitlines())
+        self.note(f"{outcome.ending:<9} {name} ({_exit(outcome.code)}){', to be tried again' if again else ''}{told}")
+
+    def look(self, running: Collection[Attempt]) -> None:
+        now = time.monotonic()
+        if self._quiet or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        if self._live is not None:
+            self._live.update(self._table(running, now))
+        elif now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
+            print(self._line(running, now), flush=True)
+
+    # --- how it looks -------------------------------------------------------------------------------------------------
+
+    def _line(self, running: Collection[Attempt], now: float) -> str:
+        ended = [outcome.ending for outcome in self._outcomes.values()]
+        parts = [f"{ended.count('finished')} of {len(self._cells)} cells finished", f"{len(running)} running"]
+        parts += [f"{ended.count(kind)} {kind}" for kind in ("diverged", "failed") if kind in ended]
+        return ", ".join([*parts, f"{self._left(running, now)} left"])
+
+    def _left(self, running: Collection[Attempt], now: float) -> str:
+        open_cells = [cell for cell in self._cells if cell.name not in self._outcomes]
+        seconds = self._speed.left(open_cells, running, self._workers, now)
+        return "?" if seconds is None else _clock(seconds)
+
+    def _table(self, running: Collection[Attempt], now: float) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None)
+        table.add_column("cell", no_wrap=True, overflow="ellipsis")
+        for column in ("step", "of", "updates/s"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for attempt in running:
+            at = step(attempt.cell)
+            rate = max(at - attempt.first_step, 0) / max(now - attempt.began, 1e-9)
+            table.add_row(
+                Text(attempt.cell.name), f"{at:,}", f"{attempt.cell.steps:,}", f"{rate:,.0f}" if at else "..."
+            )
+        return Group(self._line(running, now), table)
+
+
+def _exit(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class Speed:
+    """Updates per second of what ran so far, start-up included: by it we say how long the rest will take."""
+
+    def __init__(self):
+        self._known: dict[str, tuple[int, float]] = {}
+
+    def add(self, attempt: Attempt, now: float) -> None:
+        """Count what an attempt has done."""
+        self._known[attempt.cell.group] = _counted(self._known, attempt, now)
+
+    def left(self, cells: Sequence[Cell], running: Collection[Attempt], workers: int, now: float) -> float | None:
+        """Seconds until these cells are finished; None as long as nothing is known. Unknown groups count as the mean
+        one."""
+        known = dict(self._known)
+        for attempt in running:
+            known[attempt.cell.group] = _counted(known, attempt, now)
+        rates = {group: updates / seconds for group, (updates, seconds) in known.items() if updates}
+        if not rates:
+            return None
+        mean = statistics.fmean(rates.values())
+        each = [(cell.steps - step(cell)) / rates.get(cell.group, mean) for cell in cells]
+        return max(sum(each) / workers, max(each, default=0.0))
+
+
+def _counted(known: Mapping[str, tuple[int, float]], attempt: Attempt, now: float) -> tuple[int, float]:
+    updates, seconds = known.get(attempt.cell.group, (0, 0.0))
+    return updates + max(step(attempt.cell) - attempt.first_step, 0), seconds + now - attempt.began
+
+
+def summary(cells: Sequence[Cell]) -> str:
+    """The final evaluation of every group, as the mean over the seeds that are finished."""
+    lines = [("cells", "seeds", "last return", "score")]
+    groups: dict[str, list[dict[str, Any] | None]] = {}
+    for cell in cells:
+        groups.setdefault(cell.group, []).append(result(cell))
+    for group, results in groups.items():
+        done = [each for each in results if each]
+        seeds = f"{len(done)}" if len(done) == len(results) else f"{len(done)} of {len(results)}"
+        last = [each["last"] for each in done if each["last"]]
+        returns = _mean([each["mean"] for each in last]) if last or not done else "no environment"
+        lines.append((group, seeds, returns, _mean([each["score"] for each in last if "score" in each])))
+    widths = [max(len(line[i]) for line in lines) for i in range(4)]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    spread = f" ± {brief(statistics.stdev(values))}" if len(values) > 1 else ""
+    return f"{brief(statistics.fmean(values))}{spread}"

@@ -1,0 +1,374 @@
+"""Many runs: every combination of data, algorithm, settings and seed is a cell, and a cell is a run directory.
+
+A folder of cells needs no bookkeeping beside the runs themselves: a cell is finished when its `result.json` is there
+and its `config.json` is what was asked for. So the driver and its workers may be killed anywhere; the same command
+looks which cells are finished, and continues the others from their checkpoints.
+
+    OUT/sweep.json                    which cells there are, and with what configuration
+    OUT/DATA/ALGO[-settings]/seed-N   the run directory of a cell
+    OUT/DATA/ALGO[-settings]/seed-N.log   what its processes said
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+from odice import __version__
+from odice.algos import entry
+from odice.errors import Diverged, Interrupted, OdiceError, unknown_name
+from odice.jsonable import jsonable
+from odice.machine import pin
+from odice.plugins import load_plugins
+from odice.training.directory import RunDirectory, differences, read_record
+from odice.training.interrupt import PARENT, Stop
+from odice.training.options import RunOptions
+from odice.training.plan import Plan, make_plan
+from odice.training.processes import ONE_THREAD, worker_command
+
+PAUSE = 0.1
+"""Seconds between two looks at the workers."""
+TAIL_LINES = 5
+"""Lines of a failed cell's log that are shown."""
+NAME_LENGTH = 120
+"""Longer folder names than this end in a hash instead: systems stop at 255 bytes."""
+NOT_VARIED = ("data", "algo", "seed", "seeds", "out", "config", "resume", "parallel", "quiet", "plugin")
+"""Options that the matrix itself decides, or that do not belong to one cell."""
+
+
+class Cell(NamedTuple):
+    """One run of the matrix."""
+
+    name: str
+    """Its folder below OUT: DATA/ALGO[-settings]/seed-N."""
+    plan: Plan
+
+    @property
+    def path(self) -> Path:
+        return Path(self.plan.options.out or "")
+
+    @property
+    def log(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.log")
+
+    @property
+    def group(self) -> str:
+        """What differs in the seed alone is one group."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def steps(self) -> int:
+        return self.plan.options.steps or 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is decided about the cell before its data are read."""
+        env = self.plan.options.env
+        known = {**self.plan.identity(), **({} if env is None else {"env": None if env == "none" else env})}
+        return json.loads(json.dumps(jsonable(known, words=True)))
+
+
+# --- which cells ------------------------------------------------------------------------------------------------------
+
+
+def make_cells(
+    out: str | Path,
+    data: Sequence[str],
+    algos: Sequence[str],
+    seeds: int = 1,
+    first_seed: int = 0,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    **shared: Any,
+) -> list[Cell]:
+    """Every combination, with everything decided and checked.
+
+    `data` are names or paths, or NAME=PATH to choose the folder's name. `axes` are values of run options and of
+    settings of the algorithms; a setting varies those algorithms that have it. `shared` are run options of every cell.
+    """
+    axes = dict(axes or {})
+    load_plugins(shared.get("plugin") or ())
+    _check_axes(axes, algos)
+    found: dict[str, Cell] = {}
+    for (folder, source), algo in itertools.product(map(_named, data), algos):
+        own = [name for name in axes if name in get_type_hints(RunOptions) or name in _settings(algo)]
+        for values in itertools.product(*(axes[name] for name in own)):
+            chosen = dict(zip(own, values, strict=True))
+            plan = make_plan(source, algo=algo, **{**shared, **chosen})
+            for seed in range(first_seed, first_seed + seeds):
+                name = f"{folder}/{_folder(algo, chosen)}/seed-{seed}"
+                options = dataclasses.replace(plan.options, seed=seed, seeds=None, out=str(Path(out) / name))
+                cell = Cell(name, plan._replace(options=options))
+                other = found.setdefault(name, cell)
+                if (other.plan.options.data, other.identity) != (source, cell.identity):
+                    raise OdiceError(
+                        f"{other.plan.options.data} and {source} would share the folder {Path(out) / folder}; call one "
+                        "of "
+                        f"them otherwise: --data NAME={source}."
+                    )
+    return list(found.values())
+
+
+def _check_axes(axes: Mapping[str, Sequence[Any]], algos: Sequence[str]) -> None:
+    options = set(get_type_hints(RunOptions)) - set(NOT_VARIED)
+    for name in axes:
+        if name in NOT_VARIED:
+            raise OdiceError(f"--set cannot vary {name!r}: the sweep itself decides it, or it has a flag of its own.")
+        valid = options.union(*(_settings(algo) for algo in algos))
+        if name not in valid:
+            raise unknown_name(f"setting of {', '.join(algos)}", name, valid)
+
+
+def _settings(algo: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(entry(algo).config)}
+
+
+def _named(data: str) -> tuple[str, str]:
+    """The folder's name and the source. An id with slashes (Minari) is no path, and keeps all of its parts."""
+    name, given, source = data.partition("=")
+    if given and name and "/" not in name and not Path(data).exists():
+        return name, source
+    path = Path(data)
+    if path.suffix or path.exists():
+        return path.stem, data
+    return "-".join(part for part in path.parts if part.strip("./")), data
+
+
+def _folder(algo: str, chosen: Mapping[str, Any]) -> str:
+    told = [f"{name}={_short(value)}" for name, value in chosen.items()]
+    name = "-".join([algo, *told])
+    if len(name.encode()) <= NAME_LENGTH:
+        return name
+    return f"{algo}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "x".join(map(_short, value))
+    return str(value).replace("/", "_")
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
+    """Write the matrix to `sweep.json`, or check it against the one there. A matrix may grow; gives a word about
+    that."""
+    file = folder.path / "sweep.json"
+    if (folder.path / "config.json").exists():
+        raise OdiceError(f"{folder.path} is a run itself; choose another folder with --out.")
+    asked = {cell.name: {"data": str(cell.plan.options.data), **cell.identity} for cell in cells}
+    if not file.exists():
+        folder.write("sweep.json", {"odice": __version__, "cells": asked})
+        return None
+    before = read_record(file)
+    there: dict[str, Any] = before.get("cells", {})
+    for name in asked.keys() & there.keys():
+        known = {**there[name], "steps": max(there[name]["steps"], asked[name]["steps"])}  # a run may become longer
+        if changes := differences(known, asked[name]):
+            raise OdiceError(
+                f"{file} records {name} with another configuration ({'; '.join(changes[:6])}); use the same settings "
+                "to "
+                "continue, or choose another folder with --out."
+            )
+    new, rest = asked.keys() - there.keys(), there.keys() - asked.keys()
+    if there | asked != there:
+        folder.write("sweep.json", {**before, "cells": there | asked})
+    said = [f"{len(new)} cells are new in {folder.path}"] if new else []
+    said += [f"{len(rest)} cells there are not asked for now and stay as they are"] if rest else []
+    return "; ".join(said) or None
+
+
+def result(cell: Cell) -> dict[str, Any] | None:
+    """What a cell ended with, if it is finished and what was asked for. Whatever is odd about it, its worker will
+    say."""
+    if not (cell.path / "result.json").exists():
+        return None
+    try:
+        config = read_record(cell.path / "config.json")["config"]
+    except (OdiceError, KeyError):
+        return None
+    return RunDirectory(cell.path).result if agrees(config, cell.identity) else None
+
+
+def agrees(config: Any, wanted: Any) -> bool:
+    """Whether a configuration has all that was wanted. None was left to the data, so anything is right."""
+    if isinstance(wanted, dict):
+        return isinstance(config, dict) and all(agrees(config.get(name), value) for name, value in wanted.items())
+    return wanted is None or config == wanted
+
+
+def busy(cell: Cell) -> bool:
+    """Whether a process works on the cell: one that a killed driver left behind checkpoints first, then lets go."""
+    try:
+        lock = os.open(cell.path / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+
+
+def step(cell: Cell) -> int:
+    """How far the cell has come, by the last whole row of its metrics."""
+    try:
+        with open(cell.path / "metrics.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            return int(json.loads(file.read().split(b"\n")[-2])["step"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+
+
+# --- the driver -------------------------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """How a cell ended."""
+
+    ending: Literal["finished", "diverged", "failed"]
+    code: int = 0
+    told: str = ""
+    """The last lines of the log of one that did not end well."""
+
+
+class Attempt(NamedTuple):
+    """A worker at work on a cell."""
+
+    cell: Cell
+    process: subprocess.Popen[bytes]
+    began: float
+    first_step: int
+
+
+class Watcher:
+    """Hears what the driver does. This one keeps it to itself."""
+
+    def begin(self, cells: Sequence[Cell], workers: int, outcomes: Mapping[str, Outcome]) -> None:
+        """`outcomes` has the cells that are finished already, and from now on every one that ends."""
+
+    def started(self, attempt: Attempt) -> None: ...
+
+    def ended(self, attempt: Attempt, outcome: Outcome, again: bool) -> None: ...
+
+    def look(self, running: Collection[Attempt]) -> None: ...
+
+
+class Driver:
+    """Brings every cell to its end, each in a process on a core of its own.
+
+    A cell that fails is tried again at most `retries` times; one that diverged is not, because it would diverge again.
+    """
+
+    def __init__(self, cells: Sequence[Cell], workers: int, retries: int = 1, watcher: Watcher | None = None):
+        self._cells, self._workers, self._retries = cells, workers, retries
+        self._watcher = watcher or Watcher()
+        self._outcomes: dict[str, Outcome] = {}
+        self._waiting = list(cells)
+        self._failures = dict.fromkeys((cell.name for cell in cells), 0)
+        self._running: dict[int, Attempt] = {}
+
+    def run(self) -> dict[str, Outcome]:
+        """The outcomes, by the cells' names."""
+        with Stop() as stop:
+            self._take_finished()
+            self._watcher.begin(self._cells, self._workers, self._outcomes)
+            while self._waiting or self._running:
+                if stop.asked:
+                    raise self._stopped(stop.signal)
+                self._fill()
+                self._reap()
+                self._watcher.look(self._running.values())
+                time.sleep(PAUSE)
+        return self._outcomes
+
+    def _take_finished(self) -> None:
+        for cell in [cell for cell in self._waiting if not busy(cell) and result(cell)]:
+            self._waiting.remove(cell)
+            self._outcomes[cell.name] = Outcome("finished")
+
+    def _fill(self) -> None:
+        """A cell for every core that has none."""
+        for core in [core for core in range(self._workers) if core not in self._running]:
+            cell = next((cell for cell in self._waiting if not busy(cell)), None)
+            if cell is None:
+                return
+            self._waiting.remove(cell)
+            if result(cell):  # a worker of a killed driver has finished it since
+                self._outcomes[cell.name] = Outcome("finished")
+                continue
+            self._running[core] = start(cell, core)
+            self._watcher.started(self._running[core])
+
+    def _reap(self) -> None:
+        for core, attempt in list(self._running.items()):
+            code = attempt.process.poll()
+            if code is None:
+                continue
+            del self._running[core]
+            cell, outcome = attempt.cell, outcome_of(attempt.cell, code)
+            taken = outcome.ending == "failed" and busy(cell)  # by a worker of a killed driver: that is no failure
+            self._failures[cell.name] += outcome.ending == "failed" and not taken
+            again = taken or (outcome.ending == "failed" and self._failures[cell.name] <= self._retries)
+            if again:
+                self._waiting.append(cell)
+            else:
+                self._outcomes[cell.name] = outcome
+            self._watcher.ended(attempt, outcome, again)
+
+    def _stopped(self, number: int) -> Interrupted:
+        for attempt in self._running.values():
+            attempt.process.send_signal(number)
+        for attempt in self._running.values():
+            attempt.process.wait()
+        done = sum(result(cell) is not None for cell in self._cells)
+        return Interrupted(
+            f"stopped; {done} of {len(self._cells)} cells are finished, the others have their checkpoints. Run the "
+            "same "
+            "command again to continue.",
+            number,
+        )
+
+
+def sources_of(cell: Cell) -> dict[str, str | None]:
+    """The names of a cell's data."""
+    return {"data": str(cell.plan.options.data), "suboptimal": cell.plan.options.suboptimal}
+
+
+def start(cell: Cell, core: int | None, *, one_thread: bool = True) -> Attempt:
+    """A worker for a cell, kept on one core if that is given; what it says goes to the cell's log."""
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    first_step = step(cell)
+    with open(cell.log, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *worker_command(cell.plan, sources_of(cell))],
+            env={**os.environ, **(ONE_THREAD if one_thread else {}), PARENT: str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's Ctrl-C reaches it once, through us
+        )
+    if core is not None:
+        pin(process.pid, core)
+    return Attempt(cell, process, time.monotonic(), first_step)
+
+
+def outcome_of(cell: Cell, code: int) -> Outcome:
+    """How a worker ended, by its exit code and by what it left."""
+    if result(cell):  # however its process ended after that
+        return Outcome("finished")
+    lines = cell.log.read_text("utf-8", errors="replace").splitlines() if cell.log.exists() else []
+    told = "\n".join(lines[-TAIL_LINES:])
+    return Outcome("diverged" if code == Diverged.exit_code else "failed", code, told)

@@ -1,0 +1,219 @@
+"""The matrix on a Ray cluster: every cell is a Ray task, and Ray decides where and when it runs.
+
+Without a store, OUT is a path that all nodes share, and a task works there as a worker on one machine does. With one
+(`run.store`), a task works in a folder of its node and saves to the store; OUT then holds what a report reads.
+
+A node that dies takes its tasks with it; Ray starts them again elsewhere, and they continue from their checkpoints.
+Every node has odice in the same version, and sees the data by the same name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odice import __version__
+from odice.errors import Interrupted, OdiceError
+from odice.sweeps.board import Board
+from odice.sweeps.matrix import Attempt, Cell, Outcome, busy, outcome_of, record, result, sources_of, start
+from odice.sweeps.store import Store
+from odice.training.directory import RunDirectory
+from odice.training.interrupt import Stop
+from odice.training.processes import worker_command, worker_plan
+
+SAVE_SECONDS = 60.0
+"""Time between two saves to the store: at most this much is lost with a node."""
+LOST_NODES = 20
+"""How often Ray may start a cell again because its node or process died."""
+FREE_SECONDS = 600.0
+"""How long a cell waits for a process that still works on it: one whose task was killed saves first."""
+LOOK_SECONDS = 0.5
+
+
+class Resources(NamedTuple):
+    """What Ray keeps free for each cell."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory_gb: float | None = None
+
+    def options(self) -> dict[str, Any]:
+        memory = {} if self.memory_gb is None else {"memory": int(self.memory_gb * 1e9)}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
+
+
+def run_on_ray(
+    out: str | Path,
+    cells: Sequence[Cell],
+    address: str,
+    retries: int = 1,
+    quiet: bool = False,
+    store: str | None = None,
+    resources: Resources | None = None,
+) -> dict[str, Outcome]:
+    """Bring every cell to its end on the cluster at `address`; gives the outcomes by the cells' names."""
+    ray = _ray()
+    place = None if store is None else Store(store)
+    with RunDirectory(out) as folder, Board(quiet) as board, ExitStack() as stack:
+        if said := record(folder, cells):
+            board.note(said)
+        outcomes: dict[str, Outcome] = {}
+        for cell in cells:
+            if place is not None:
+                place.fetch_small(cell.name, cell.path)
+            if result(cell) and not busy(cell):
+                outcomes[cell.name] = Outcome("finished")
+        todo = [cell for cell in cells if cell.name not in outcomes]
+        board.note(f"{len(cells)} cells, {len(outcomes)} of them finished already; the others go to Ray at {address}")
+        if todo:
+            _connect(ray, address, stack)
+            _Tasks(ray, board, place, store, resources or Resources(), retries, outcomes, len(cells)).run(todo)
+    return outcomes
+
+
+def _ray() -> Any:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise OdiceError("--ray needs Ray; install it with: pip install 'odice[ray]'") from None
+    return ray
+
+
+def _connect(ray: Any, address: str, stack: ExitStack) -> None:
+    if ray.is_initialized():  # by the program that called us
+        return
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise OdiceError(f"--ray {address}: no cluster answers there ({str(error)[:200]}).") from error
+    stack.callback(ray.shutdown)
+
+
+class _Tasks:
+    """The cells that are on the cluster, from their submission to their outcomes."""
+
+    def __init__(self, ray, board, place, store, resources, retries, outcomes, total):
+        self._ray, self._board, self._place, self._store = ray, board, place, store
+        self._retries, self._outcomes, self._total = retries, outcomes, total
+        self._task = ray.remote(max_retries=LOST_NODES, **resources.options())(run_cell)
+        self._one_thread = resources.cpus <= 1 and not resources.gpus
+        self._cells: dict[Any, tuple[Cell, int]] = {}
+
+    def run(self, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            self._submit(cell, 0)
+        with Stop() as stop:
+            while self._cells:
+                done, _ = self._ray.wait(list(self._cells), timeout=LOOK_SECONDS)
+                for ref in done:
+                    self._take(ref)
+                if stop.asked:
+                    raise self._stopped(stop.signal)
+
+    def _submit(self, cell: Cell, failures: int) -> None:
+        sources = {name: _absolute(source) for name, source in sources_of(cell).items()}
+        argument = worker_command(cell.plan, sources)[-1]
+        ref = self._task.remote(cell.name, argument, self._store, self._one_thread, __version__)
+        self._cells[ref] = (cell, failures)
+
+    def _take(self, ref: Any) -> None:
+        cell, failures = self._cells.pop(ref)
+        try:
+            ending, code, told, node = self._ray.get(ref)
+        except self._ray.exceptions.RayError as error:
+            ending, code, told, node = "failed", 1, str(error).strip()[:500], "the cluster"
+        if ending == "finished" and self._place is not None:
+            self._place.fetch_small(cell.name, cell.path)
+        again = ending == "failed" and failures < self._retries
+        if again:
+            self._submit(cell, failures + 1)
+        else:
+            self._outcomes[cell.name] = Outcome(ending, code, told)
+        lines = "".join(f"\n    {line}" for line in told.splitlines()) if ending != "finished" else ""
+        count = f" ({len(self._outcomes)} of {self._total})" if ending == "finished" else ", again" * again
+        self._board.note(f"{ending:<9} {cell.name} on {node}{count}{lines}")
+
+    def _stopped(self, number: int) -> Interrupted:
+        """Ask every task to save and leave."""
+        for ref in self._cells:
+            self._ray.cancel(ref, force=False)
+        self._ray.wait(list(self._cells), num_returns=len(self._cells), timeout=60.0)
+        done = sum(outcome.ending == "finished" for outcome in self._outcomes.values())
+        return Interrupted(
+            f"stopped; {done} of {self._total} cells are finished, the others have their checkpoints. Run the same "
+            "command again to continue.",
+            number,
+        )
+
+
+def _absolute(source: str | None) -> str | None:
+    """A file's whole path, because the nodes work elsewhere; any other name as it is."""
+    return str(Path(source).resolve()) if source is not None and Path(source).exists() else source
+
+
+# --- on a node --------------------------------------------------------------------------------------------------------
+
+
+def run_cell(name: str, argument: str, store: str | None, one_thread: bool, version: str) -> tuple[str, int, str, str]:
+    """What a task does: bring one cell to its end. Gives how it ended, its exit code, its last words and the node."""
+    node = socket.gethostname()
+    if version != __version__:
+        return "failed", 1, f"{node} has odice {__version__}, the command has {version}; install one of them.", node
+    plan = worker_plan(json.loads(argument))
+    with ExitStack() as stack:
+        place = None
+        if store is not None:
+            place = Store(store)
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="odice-ray-"))
+            plan = plan._replace(options=dataclasses.replace(plan.options, out=f"{scratch}/{name}"))
+        cell = Cell(name, plan)
+        if place is not None:
+            place.fetch(name, cell.path)
+        _wait_until_free(cell)
+        if not result(cell):
+            code = _train(cell, place, one_thread)
+            outcome = outcome_of(cell, code)
+            if place is not None:
+                _keep(cell, place, outcome)
+            return outcome.ending, outcome.code, outcome.told, node
+    return "finished", 0, "", node
+
+
+def _wait_until_free(cell: Cell) -> None:
+    until = time.monotonic() + FREE_SECONDS
+    while busy(cell) and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS)
+
+
+def _train(cell: Cell, place: Store | None, one_thread: bool) -> int:
+    """Run the worker of a cell, and save to the store now and then."""
+    attempt: Attempt = start(cell, None, one_thread=one_thread)
+    saved = time.monotonic()
+    try:
+        while attempt.process.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            if place is not None and time.monotonic() - saved >= SAVE_SECONDS:
+                place.save(cell.name, cell.path)
+                saved = time.monotonic()
+    finally:  # the task was cancelled: the worker saves and leaves
+        if attempt.process.poll() is None:
+            attempt.process.terminate()
+            attempt.process.wait()
+            if place is not None:
+                place.save(cell.name, cell.path)
+    return attempt.process.returncode
+
+
+def _keep(cell: Cell, place: Store, outcome: Outcome) -> None:
+    place.add_log(cell.name, cell.log)
+    if outcome.ending == "finished":
+        place.deliver(cell.name, cell.path)
+    else:
+        place.save(cell.name, cell.path)

@@ -1,0 +1,1 @@
+"""One run: from settings and a data set to a run directory with a policy."""

@@ -1,0 +1,150 @@
+"""Whether a run learned: what its algorithm declares healthy, and what holds for every algorithm.
+
+`watch` looks at each row of metrics while the run trains, `judge` at the whole run when it ends. Neither changes what
+is computed. Limits were calibrated on runs that are known to be good and to have failed (docs/health.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from odice.algos import Entry
+from odice.algos.health import Check
+from odice.training.holdout import Probe
+from odice.types import Acts
+
+Verdict = Literal["good", "watch", "do not deploy"]
+QUIET_SHARE = 0.2
+"""In this share of the run nothing is said: networks start anywhere."""
+KNOWABLE = 0.1
+"""Where cloning gains less than this over chance, agreement with the log says nothing."""
+COMMON = (
+    Check("agreement", 0.25, "at least", "the policy agrees with the log hardly better than chance"),
+    Check("agreement", 0.55, "at least", "the policy agrees with the log far less than plain cloning does", stop=False),
+    Check("drift", 0.2, "at most", "values or losses still move; train longer", stop=False),
+)
+"""For every algorithm. `agreement` is the policy's gain over chance as a share of cloning's."""
+
+
+class Finding(NamedTuple):
+    check: Check
+    value: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.check._asdict(), "value": self.value}
+
+
+class Health(NamedTuple):
+    """What was found in a run, and what to do about it."""
+
+    findings: tuple[Finding, ...]
+    measures: dict[str, float | None]
+    """All that was looked at; None is what the log cannot tell."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if any(finding.check.stop for finding in self.findings):
+            return "do not deploy"
+        return "watch" if self.findings else "good"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "says": sentence(self),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "measures": self.measures,
+        }
+
+
+def sentence(health: Health) -> str:
+    """`do not deploy: ...`, `watch: ...` or `good`."""
+    if not health.findings:
+        return "good"
+    worst = [each for each in health.findings if each.check.stop] or health.findings
+    return f"{health.verdict}: {'; '.join(each.check.describe(each.value) for each in worst)}"
+
+
+class Watch:
+    """Says once that a declared check has turned bad: in two rows of metrics, one after the other."""
+
+    def __init__(self, algorithm: Entry, steps: int, returns: tuple[float, float]):
+        self._algorithm, self._steps, self._returns = algorithm, steps, returns
+        self._failed: set[Check] = set()
+        self._told: set[str] = set()
+
+    def __call__(self, step: int, row: Mapping[str, float]) -> list[str]:
+        """What to say after this row."""
+        if step < QUIET_SHARE * self._steps:
+            return []
+        numbers = {**row, **_excess(self._algorithm, row, self._returns)}
+        failed = {
+            check
+            for check in self._algorithm.health
+            if check.stop and check.metric in numbers and check.fails(numbers[check.metric])
+        }
+        bad = [check for check in self._algorithm.health if check in failed & self._failed]
+        self._failed = failed
+        said = []
+        for check in bad:
+            if check.metric not in self._told:
+                self._told.add(check.metric)
+                said.append(f"step {step:,}: {check.describe(numbers[check.metric])}")
+        return said
+
+
+def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, probe: Probe) -> Health:
+    """The health of a finished run, from its rows of metrics and its last policy."""
+    measures: dict[str, float | None] = {}
+    late = rows[-max(1, len(rows) // 4) :]
+    declared = {check.metric for check in algorithm.health} | set(algorithm.value_metrics)
+    for name in sorted(declared):
+        numbers = [row[name] for row in late if row.get(name) is not None]
+        if numbers:
+            measures[name] = float(np.mean(numbers))
+    known = {name: value for name, value in measures.items() if value is not None}
+    if "value_excess" in declared:
+        measures |= _excess(algorithm, known, probe.returns)
+    measures |= _agreement(policy, probe)
+    if drift := _drift(algorithm, rows):
+        measures["drift"] = max(drift.values())
+    return weigh(algorithm, measures)
+
+
+def weigh(algorithm: Entry, measures: dict[str, float | None]) -> Health:
+    """What these numbers mean for a run of this algorithm."""
+    findings, seen = [], set()
+    for check in (*algorithm.health, *COMMON):  # of two limits for one number the stricter sentence comes first
+        value = measures.get(check.metric)
+        if value is not None and check.fails(value) and check.metric not in seen:
+            seen.add(check.metric)
+            findings.append(Finding(check, value))
+    return Health(tuple(findings), measures)
+
+
+def _excess(algorithm: Entry, row: Mapping[str, float], returns: tuple[float, float]) -> dict[str, float]:
+    """How far the mean values lie outside the log's discounted returns, in ranges of these returns."""
+    low, high = returns
+    values = [row[name] for name in algorithm.value_metrics if row.get(name) is not None]
+    if not values or high <= low:
+        return {}
+    return {"value_excess": max(0.0, *(max(low - value, value - high) / (high - low) for value in values))}
+
+
+def _agreement(policy: Acts, probe: Probe) -> dict[str, float | None]:
+    gain, clone = probe.gain(policy), probe.clone_gain
+    return {"policy_gain": gain, "clone_gain": clone, "agreement": gain / clone if clone >= KNOWABLE else None}
+
+
+def _drift(algorithm: Entry, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How far a number moved between the last two quarters of the run, as a share of its range over the whole run."""
+    quarter, found = len(rows) // 4, {}
+    names = [name for name in (*algorithm.value_metrics, "action_error") if rows and rows[-1].get(name) is not None]
+    for name in names if quarter >= 2 else ():
+        numbers = np.array([row[name] for row in rows if row.get(name) is not None])
+        spread = np.ptp(numbers)
+        if len(numbers) == len(rows) and spread > 0:
+            found[name] = float(abs(numbers[-quarter:].mean() - numbers[-2 * quarter : -quarter].mean()) / spread)
+    return found

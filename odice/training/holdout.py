@@ -1,0 +1,233 @@
+"""Episodes held out of training, and the fixed transitions by which a run judges its policy.
+
+Held-out episodes show overfitting: how likely their actions are to the policy, and how well V predicts its own next
+value there. They also are where the policy is compared with two yardsticks that need no training:
+
+    chance    always the log's most common action, or its mean action
+    cloning   the better of ten nearest neighbors and a linear fit, from other episodes of the log
+
+    gain = 1 - error / error of chance        error: share of wrong choices, or mean squared distance
+
+A policy may differ from the log on purpose. But one that is no better than chance, where neighbors are, has not learned
+from the log at all. Cloning by neighbors costs a second instead of a second run, and what it cannot predict nobody
+could.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from odice.core.extraction import Density
+from odice.data.dataset import Dataset, pick
+from odice.data.store import Streamed
+from odice.data.transitions import Convention, rows_of
+from odice.errors import OdiceError
+from odice.policy.guard import POOL, Guard, fit_guard
+from odice.training.plan import Plan
+from odice.types import Acts, Batch, Spec, Transitions
+
+SHARE, ENOUGH = 0.1, 50
+"""Without a preset this share of the episodes is held out, where there are at least so many."""
+ROWS, REFERENCE = 1024, 4096
+"""Transitions that are looked at, and that cloning looks up."""
+NEIGHBORS = 10
+RETURNS = 200
+"""Episodes from which the range of the discounted returns is taken."""
+
+
+class Probe(NamedTuple):
+    """Fixed transitions, as the algorithm sees them, and what the yardsticks make of them."""
+
+    trained: Batch
+    held: Batch | None
+    chance: float
+    """Error of always doing the same."""
+    clone_gain: float
+    """How much better than chance cloning is; near 0 means that the log's actions do not depend on what was
+    observed."""
+    returns: tuple[float, float]
+    """The least and the largest discounted return from any step of the log, of the rewards the algorithm sees."""
+
+    @property
+    def judged(self) -> Batch:
+        return self.trained if self.held is None else self.held
+
+    def gain(self, policy: Acts) -> float:
+        """How much better than chance a policy predicts the log's actions."""
+        return 1.0 - error(np.asarray(policy.mode(self.judged.obs)), np.asarray(self.judged.action)) / self.chance
+
+
+def error(predicted: np.ndarray, action: np.ndarray) -> float:
+    """The share of wrong choices, or the mean squared distance."""
+    if action.ndim == 1:
+        return float(np.mean(predicted != action))
+    return float(np.mean(np.square(predicted - action)))
+
+
+# --- holding out ------------------------------------------------------------------------------------------------------
+
+
+def hold_out(plan: Plan, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
+    """The episodes to train on and those that are held out, if any: the same for every seed of a run.
+
+    A preset is a published protocol, and demonstrations are few: there nothing is held out unless asked for.
+    """
+    options, share = plan.options, plan.options.holdout
+    if options.stream or options.imitation:
+        if share:
+            why = (
+                "would copy a log larger than memory"
+                if options.stream
+                else "would take away some of few demonstrations"
+            )
+            raise OdiceError(
+                f"--holdout {share:g} {why}; leave it out with --{'stream' if options.stream else 'imitation'}."
+            )
+        return dataset, None
+    if share is None:
+        share = SHARE if plan.preset is None and dataset.n_episodes >= ENOUGH else 0.0
+    if share == 0.0:
+        return dataset, None
+    held, trained = dataset.split(share)
+    return trained, held
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def make_probe(
+    source: Transitions | Streamed,
+    seen: Dataset,
+    held: Transitions | None,
+    convention: Convention,
+    discount: float,
+    fitted: Any,
+) -> Probe:
+    """Choose the transitions and fit the yardsticks; `seen` is what the rows of `source` are made of."""
+    rng = np.random.default_rng(0)
+    queries, others = _apart(seen, convention, rng, 0.2, (ROWS, REFERENCE))
+    trained = _gather(source, queries)
+    reference = _gather(source, others)
+    held_rows = None
+    if held is not None:
+        held_rows = _gather(held, np.sort(rng.permutation(held.size)[:ROWS]))
+    judged = trained if held_rows is None else held_rows
+    chance, clone_gain = _yardsticks(reference, judged, seen.spec)
+    return Probe(trained, held_rows, chance, clone_gain, _returns(seen, discount, fitted, rng))
+
+
+def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -> Guard:
+    """A guard from most of the episodes, calibrated on the others; `dataset` is raw, as a policy will meet the
+    world."""
+    rows = rows_of(dataset, convention)
+
+    def observations(chosen: np.ndarray) -> np.ndarray:
+        steps, owner = rows.locate(chosen)
+        return pick(dataset.observations, steps + owner)
+
+    parts = _apart(dataset, convention, np.random.default_rng(1), 0.3, (POOL, POOL))
+    unseen, known = (observations(chosen) for chosen in parts)
+    if held is not None:
+        unseen = np.concatenate([unseen, held.step_observations()])
+    names = dataset.meta.obs_names
+    if len(names) != known.shape[1]:
+        return fit_guard(known, unseen)
+    unit = dict(dataset.meta.obs_units or ())
+    return fit_guard(known, unseen, names, tuple(unit.get(name, "") for name in names) if unit else ())
+
+
+def _apart(
+    seen: Dataset, convention: Convention, rng: np.random.Generator, share: float, counts: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to ask about and rows to look up, of different episodes: the neighbors of a step are in its own episode."""
+    rows = rows_of(seen, convention)
+    edges = np.unique(np.append(rows.first[rows.kept > 0], rows.size))
+    if len(edges) < 6:  # of few episodes, stretches
+        edges = np.unique(np.linspace(0, rows.size, 11).astype(np.int64))
+    order = rng.permutation(len(edges) - 1)
+    asked = order[: max(1, round(share * len(order)))]
+    groups = asked, np.setdiff1d(order, asked)
+    if not groups[1].size:
+        groups = asked, asked
+    return _some(edges, groups[0], counts[0], rng), _some(edges, groups[1], counts[1], rng)
+
+
+def _some(edges: np.ndarray, groups: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `count` rows of these groups, in order."""
+    sizes = np.diff(edges)[groups]
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    picked = np.arange(total) if total <= count else np.unique(rng.integers(0, total, count))
+    owner = np.searchsorted(ends, picked, side="right")
+    return np.sort(edges[groups[owner]] + picked - (ends - sizes)[owner])
+
+
+def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
+    found = source.gather(rows) if isinstance(source, Streamed) else source.batch(jnp.asarray(rows))
+    return jax.device_put(found)
+
+
+def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
+    """The error of chance, and the gain of the better way of cloning."""
+    known, asked = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
+    action = np.asarray(reference.action)
+    if not (np.isfinite(known).all() and np.isfinite(asked).all() and np.isfinite(action).all()):
+        return 1.0, 0.0  # the doctor was overruled; training will name the cause
+    center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
+    known, asked = (known - center) / scale, np.clip((asked - center) / scale, -10, 10)
+    targets = np.eye(spec.action_dim)[action] if spec.discrete else action.astype(np.float64)
+
+    def chosen(scores: np.ndarray) -> np.ndarray:
+        return scores.argmax(axis=-1) if spec.discrete else scores
+
+    truth = np.asarray(judged.action)
+    constant = np.broadcast_to(targets.mean(axis=0), (len(asked), targets.shape[1]))
+    chance = max(error(chosen(constant), truth), 1e-12)
+    predictions = _neighbors(known, targets, asked), _linear(known, targets, asked)
+    return chance, max(0.0, *(1.0 - error(chosen(each), truth) / chance for each in predictions))
+
+
+def _neighbors(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    distance = np.square(asked).sum(axis=1)[:, None] - 2.0 * asked @ known.T + np.square(known).sum(axis=1)
+    count = min(NEIGHBORS, len(known))
+    nearest = np.argpartition(distance, count - 1, axis=1)[:, :count]
+    return targets[nearest].mean(axis=1)
+
+
+def _linear(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    mean = targets.mean(axis=0)
+    gram = known.T @ known + 1e-3 * len(known) * np.eye(known.shape[1])
+    return asked @ np.linalg.solve(gram, known.T @ (targets - mean)) + mean
+
+
+def _returns(seen: Dataset, discount: float, fitted: Any, rng: np.random.Generator) -> tuple[float, float]:
+    """Of a random choice of episodes. `fitted` changes the rewards where `seen` is not changed yet."""
+    low = high = 0.0
+    for e in np.sort(rng.permutation(seen.n_episodes)[:RETURNS]):
+        rewards = seen[int(e)].rewards if fitted is None else fitted.reward(seen[int(e)].rewards)
+        total = 0.0
+        for reward in rewards[::-1].tolist():
+            total = reward + discount * total
+            low, high = min(low, total), max(high, total)
+    return low, high
+
+
+def look(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, float]:
+    """How the policy and V do on held-out transitions, and beside it on as many that were trained on."""
+    if probe.held is None:
+        return {}
+    found: dict[str, float] = {}
+    for name, batch in (("holdout", probe.held), ("train", probe.trained)):
+        wrong = error(np.asarray(policy.mode(batch.obs)), np.asarray(batch.action))
+        found[f"{name}_action_error"] = wrong if batch.action.ndim == 1 else wrong**0.5
+        if isinstance(policy, Density):
+            found[f"{name}_log_prob"] = float(jnp.mean(policy.log_prob(batch.obs, batch.action)))
+        if value is not None:
+            following = batch.reward + discount * batch.mask * jnp.mean(value(batch.next_obs), axis=0)
+            residual = following - jnp.mean(value(batch.obs), axis=0)
+            found[f"{name}_value_error"] = float(jnp.sqrt(jnp.mean(jnp.square(residual))))
+    return found

@@ -1,0 +1,355 @@
+"""One seed of a run on disk: its logs, checkpoints, evaluations and policies.
+
+The compiled loop does not know about files, and several seeds may share it (`vmap`); a `SeedRun` is what each seed has
+for itself. Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from collections.abc import Mapping
+from concurrent import futures
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import jax
+
+from odice.algos.validation import settings_dict
+from odice.d4rl import brief, normalized_score
+from odice.errors import Diverged, OdiceError
+from odice.evaluation.simulator.evaluate import Evaluation, evaluation_seed
+from odice.evaluation.simulator.rollout import GivenUp
+from odice.files import checksum
+from odice.jsonable import jsonable
+from odice.policy.file import is_name
+from odice.policy.policy import Policy
+from odice.training.checkpoint import Checkpoints, Restored, digest
+from odice.training.directory import RunDirectory
+from odice.training.divergence import advice, bad_metrics, bad_parameters
+from odice.training.evaluations import BackgroundEvaluator
+from odice.training.health import Watch, judge
+from odice.training.interrupt import Stop
+from odice.training.loggers import JsonLines, open_sink, rows
+from odice.training.patience import Patience
+from odice.training.plan import Plan
+from odice.training.prepare import Prepared
+from odice.training.progress import Display
+from odice.types import Algo
+
+LOOK_UP = 0.2
+"""Seconds between two looks at whether the run should stop, while it waits for an evaluation."""
+GIVE_UP = 2
+"""Evaluations in a row that may hang before no more are tried."""
+
+
+class EvaluationWarning(UserWarning):
+    """An evaluation was given up; the run went on without it."""
+
+
+class Pending(NamedTuple):
+    step: int
+    network: Any
+    """The policy's parameters on the host."""
+    future: Future[Evaluation]
+
+
+class SeedRun:
+    """The files of one seed. Call `begin` before anything is written."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        seed: int,
+        plan: Plan,
+        prepared: Prepared,
+        algo: Algo,
+        evaluations: BackgroundEvaluator | None,
+        display: Display,
+        stop: Stop,
+    ):
+        self.directory, self.seed, self._algo = directory, seed, algo
+        self.failure: Diverged | None = None
+        self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
+        self._stop = stop
+        self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
+        self._run = _run_of(plan, prepared)
+        self._sums: dict[str, float] = {}
+        self._count = 0
+        self._pending: Pending | None = None
+        self.due: int | None = None
+        """The step of an evaluation that could not start: the run was asked to stop while the one before went on."""
+        self._given_up = 0
+        self._last: dict[str, Any] = {}
+        self._best: tuple[float, int] | None = None
+        self._patience = None
+        if prepared.log is not None and plan.options.patience is not None:
+            self._patience = Patience(plan.options.patience, prepared.log)
+        self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    def restore(self, like: Any, at_most: int | None = None) -> Restored | None:
+        """The newest whole checkpoint. `like` is the state's shapes."""
+
+        def wanted(facts: Mapping[str, Any]) -> dict[str, Any]:
+            if facts.get("run", self._run) != self._run:
+                raise ValueError(f"it belongs to another run, of seed {facts['run']['seed']}")
+            if facts["pending"] in (None, facts["step"]):
+                return {"state": like}
+            return {"state": like, "pending": jax.eval_shape(self._algo.policy, like)}
+
+        return self._checkpoints.restore(wanted, at_most)
+
+    def begin(self, found: Restored | None) -> None:
+        """Cut the logs to the checkpoint (or to nothing) and repeat the evaluation that was under way."""
+        step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
+        self._checkpoints.forget_after(step)
+        self._prune_policies()
+        path, pending = self.directory.path, facts["pending"]
+        known = facts.get("logs", {})
+        evaluated = step if pending is None else pending - 1
+        self._metrics = JsonLines(path / "metrics.jsonl", step, known.get("metrics"))
+        self._evaluated = JsonLines(path / "evaluations.jsonl", evaluated, known.get("evaluations"))
+        self._timing = JsonLines(path / "timing.jsonl")
+        if self._patience is not None:
+            self._looks = JsonLines(path / "estimates.jsonl", step, known.get("estimates"))
+            self._patience.remember(rows(path / "estimates.jsonl"))
+        self._sums, self._count = dict(facts["sums"]), facts["count"]
+        for row in rows(path / "evaluations.jsonl"):
+            self._last = row
+            self._rank(row["mean"], row["step"])
+        config = self.directory.read("config.json")["config"]
+        self._sinks = [open_sink(name, path, config, step) for name in self._plan.options.log]
+        if found and pending is not None:
+            arrays = found.arrays
+            self._submit(pending, arrays["pending"] if "pending" in arrays else self._algo.policy(arrays["state"]))
+            if due := facts.get("due"):
+                self.evaluate(due, self._algo.policy(arrays["state"]))
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def absorb(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
+        """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
+        self._collect(wait=False)
+        self._display.tick(step)
+        numbers = {name: float(value) for name, value in metrics.items()}
+        if bad := bad_metrics(numbers, self._plan.algorithm, self._prepared.value_limit):
+            raise self._diverged(step, bad)
+        for name, number in numbers.items():
+            self._sums[name] = self._sums.get(name, 0.0) + length * number
+        self._count += length
+        if step % self._plan.row_steps and step != self._plan.options.steps:
+            return
+        row = {name: total / self._count for name, total in self._sums.items()} | dict(extra)
+        self._sums, self._count = {}, 0
+        self._metrics.write({"step": step, **row})
+        self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
+        self._display.update(row)
+        self._tell("train", step, row)
+        for said in self._watch(step, row):
+            self._display.warn(f"{self.directory.path}: {said}")
+
+    def evaluate(self, step: int, network: Any) -> None:
+        """Start an evaluation in the background; the one before must be finished first."""
+        if self._collect(wait=True):
+            self._submit(step, network)
+        else:
+            self.due = step
+
+    def look(self, step: int, network: Any) -> None:
+        """Estimate the policy from the log alone, where the run stops by that."""
+        if self._patience is None:
+            return
+        policy = self.policy(step, network)
+        began = time.perf_counter()
+        row = self._patience.look(step, policy)
+        self._looks.write(row)
+        self._timing.write({"step": step, "estimate_seconds": time.perf_counter() - began})
+        if self._patience.best is row:
+            policy.with_health(self._health(step, network)).save(self.directory.policy / "selected")
+
+    @property
+    def enough(self) -> bool:
+        """Whether the log says that training on does not help."""
+        return self._patience is not None and self._patience.enough
+
+    def save(self, step: int, state: Any) -> None:
+        """Commit everything up to `step`: rows first, then the checkpoint, then the policy."""
+        self._collect(wait=False)
+        if bad := bad_parameters(state):
+            raise self._diverged(step, bad)
+        self._metrics.sync()
+        self._evaluated.sync()
+        pending = self._pending
+        arrays = {"state": state} | ({"pending": pending.network} if pending and pending.step != step else {})
+        facts: dict[str, Any] = {"pending": pending.step if pending else self.due, "sums": self._sums}
+        facts |= {"count": self._count, "due": self.due if pending else None}
+        logs = {"metrics": self._metrics.text, "evaluations": self._evaluated.text}
+        if self._patience is not None:
+            self._looks.sync()
+            logs["estimates"] = self._looks.text
+        facts |= {"run": self._run, "logs": logs}
+        began = time.perf_counter()
+        self._checkpoints.save(step, arrays, {"step": step, **facts})
+        seconds = time.perf_counter() - began
+        self._checkpoints.prune(self._best[1] if self._best else None)
+        self._prune_policies()
+        size = sum(
+            item.stat().st_size for item in (self.directory.checkpoints / str(step)).rglob("*") if item.is_file()
+        )
+        self._timing.write({"step": step, "checkpoint_seconds": seconds, "checkpoint_bytes": size})
+        policy = self.policy(step, self._algo.policy(state))
+        for name in (f"step-{step}", "last"):
+            policy.save(self.directory.policy / name)
+
+    def _prune_policies(self) -> None:
+        """Every checkpoint has its policy, `policy/step-N`, for `odice select`; a policy goes with its checkpoint."""
+        kept = {f"step-{step}" for step in self._checkpoints.steps}
+        for folder in self.directory.policy.glob("*step-*"):  # also what a killed writer left
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def settle(self) -> bool:
+        """Wait for the last evaluation; False if the run was asked to stop meanwhile."""
+        return self.due is None and self._collect(wait=True)
+
+    def finish(self, step: int, state: Any) -> dict[str, Any]:
+        """The last policy, and the mark that the run is finished. First `settle`."""
+        acts = self._algo.policy(state)
+        health = self._health(step, acts)
+        policy = self.policy(step, acts).with_scores(_scores(self._last)).with_health(health)
+        policy.save(self.directory.policy / "last")
+        result = {
+            "step": step,
+            "state_sha256": digest(state),
+            "health": health,
+            "last": _scores(self._last),
+            "best": self._best and {"mean": self._best[0], "step": self._best[1]} | self._best_health(),
+            "logs_sha256": {"metrics.jsonl": self._metrics.sha256, "evaluations.jsonl": self._evaluated.sha256},
+        }
+        if self._patience is not None and (best := self._patience.best):
+            result["selected"] = {"step": best["step"], "answer": best["answer"], "bound": best["bound"]}
+            result["stopped_early"] = self._patience.enough
+        self._metrics.sync()
+        self._evaluated.sync()
+        self.directory.write("result.json", result)
+        return result
+
+    def _health(self, step: int, acts: Any) -> dict[str, Any]:
+        """What health says of the policy at this step, by the metrics up to there."""
+        written = [row for row in rows(self.directory.path / "metrics.jsonl") if row["step"] <= step]
+        return jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+
+    def _best_health(self) -> dict[str, Any]:
+        """What stands in `policy/best`, if it does: it is not worth failing for."""
+        found: dict[str, Any] = {}
+        with suppress(OdiceError):
+            found = Policy.load(self.directory.policy / "best").about.get("health") or {}
+        return {"health": {name: found[name] for name in ("verdict", "says")}} if found else {}
+
+    def close(self) -> None:
+        for name in ("_metrics", "_evaluated", "_timing", "_looks"):
+            if log := getattr(self, name, None):
+                log.close()
+        for sink in getattr(self, "_sinks", []):
+            sink.close()
+        self._checkpoints.close()
+
+    # --- evaluations --------------------------------------------------------------------------------------------------
+
+    def policy(self, step: int, network: Any) -> Policy:
+        """What is deployed: the network, what was done to its data, and where it comes from."""
+        known = self._prepared
+        return Policy.from_network(
+            network.deterministic(),
+            known.fitted,
+            algorithm=self._plan.options.algo,
+            config=settings_dict(self._plan.settings),
+            data=known.facts,
+            env_id=known.env_id if is_name(known.env_id) else None,
+            reference=known.reference,
+            step=step,
+            guard=known.guard,
+        )
+
+    def _submit(self, step: int, network: Any) -> None:
+        if self._evaluations is not None and self._given_up < GIVE_UP:
+            seed = evaluation_seed(self.seed, step)
+            self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
+
+    def _collect(self, wait: bool) -> bool:
+        """Write down the evaluation that is under way, if it is finished (or as soon as it is). True if none is
+        left."""
+        if self._pending is None:
+            return True
+        step, network, future = self._pending
+        while wait and not futures.wait([future], LOOK_UP).done and not self._stop.asked:
+            pass
+        if not future.done():
+            return False
+        self._pending = None
+        try:
+            found, self._given_up = future.result(), 0
+        except GivenUp as error:
+            self._give_up(step, error)
+            return True
+        self._timing.write({"step": step, "evaluation_seconds": found.seconds})
+        self._last = row = {"step": step, **found.to_dict()}
+        if self._rank(found.mean, step):
+            best = self.policy(step, network).with_scores(_scores(row)).with_health(self._health(step, network))
+            best.save(self.directory.policy / "best")
+        self._evaluated.write(row)
+        numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
+        self._tell("eval", step, numbers)
+        best = self._best[0] if self._best else found.mean
+        kind = "return" if found.reference is None else "score"
+        self._display.scored(f"{kind} {_short(found, found.mean)}", _short(found, best))
+        return True
+
+    def _give_up(self, step: int, error: GivenUp) -> None:
+        """An environment that hangs costs its evaluation, not the run."""
+        self._given_up += 1
+        after = "the run goes on" if self._given_up < GIVE_UP else "it is the second in a row, so no more are tried"
+        warnings.warn(
+            f"The evaluation at step {step:,} was given up; {after}. {error}", EvaluationWarning, stacklevel=3
+        )
+        self._timing.write({"step": step, "evaluation_given_up": str(error)})
+
+    def _rank(self, mean: float, step: int) -> bool:
+        """Keep the best; on a tie the earlier one."""
+        if self._best is not None and mean <= self._best[0]:
+            return False
+        self._best = (mean, step)
+        return True
+
+    def _tell(self, group: str, step: int, values: Mapping[str, float]) -> None:
+        for sink in self._sinks:
+            sink.write(group, step, values)
+
+    def _diverged(self, step: int, bad: Mapping[str, float]) -> Diverged:
+        good, (name, value) = self._checkpoints.steps, next(iter(bad.items()))
+        kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
+        change = advice(self._plan.algorithm, self._plan.settings, bad)
+        return Diverged(
+            f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. {change}"
+        )
+
+
+def _run_of(plan: Plan, prepared: Prepared) -> dict[str, Any]:
+    """What a checkpoint says of the run it belongs to: the seed, and a checksum of all that the numbers depend on."""
+    settings = jsonable(settings_dict(plan.settings), words=True)
+    known = {"algo": plan.options.algo, "seed": plan.options.seed, "settings": settings}
+    return {"seed": plan.options.seed, "sha256": checksum({**known, "data": prepared.facts["fingerprint"]})}
+
+
+def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("mean", "std", "worst", "percent_difference", "score", "score_std", "episodes")
+    return {name: row[name] for name in names if row.get(name) is not None}
+
+
+def _short(found: Evaluation, mean: float) -> str:
+    score = normalized_score(mean, found.reference)
+    return brief(mean if score is None else score)

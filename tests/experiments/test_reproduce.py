@@ -1,0 +1,198 @@
+"""Which runs a table or figure of the paper is made of, and that the command trains, continues and writes them."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from odice.cli.main import main
+from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
+from odice.errors import OdiceError
+from odice.experiments import reproduce, suite
+from odice.experiments.reproduce import STUDIES, Asked, d4rl_sources, local_sources, preset_of, study_cells
+
+
+def names(cells):
+    return [cell.name for cell in cells]
+
+
+@pytest.fixture
+def d4rl(tmp_path):
+    """A folder with two files: one as D4RL's would be, one that odice has collected and somebody renamed."""
+    folder = tmp_path / "d4rl"
+    folder.mkdir()
+    for name, history in (("hopper_medium-v2", []), ("walker2d-medium-v2", ["collected in Walker2d-v5 with ..."])):
+        with h5py.File(folder / f"{name}.hdf5", "w") as file:
+            file["rewards"] = np.zeros(3)
+            if history:
+                file.attrs["odice"] = json.dumps({"history": history})
+    return folder
+
+
+def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
+    found, missing = d4rl_sources(STUDIES["table1"], (), d4rl)
+    assert [source.name for source in found] == ["hopper-medium-v2"]
+    assert len(missing) == len(LOCOMOTION_DATA + ANTMAZE_DATA) - 1
+    told = {sentence.split(":")[0]: sentence for sentence in missing}
+    assert "offline_rl/gym_mujoco_v2/hopper_medium_replay-v2.hdf5" in told["hopper-medium-replay-v2"]
+    assert (
+        "ant_maze_v2/Ant_maze_big-maze_noisy_multistart_True_multigoal_False_sparse_fixed.hdf5"
+        in (told["antmaze-medium-play-v2"])
+    )
+    assert "is not D4RL's file but collected in Walker2d-v5" in told["walker2d-medium-v2"]
+    with pytest.raises(OdiceError, match="Did you mean 'hopper-medium-v2'"):
+        d4rl_sources(STUDIES["table1"], ["hopper-mediun-v2"], d4rl)
+
+
+def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
+    found, _ = d4rl_sources(STUDIES["table1"], ["hopper-medium-v2"], d4rl)
+    cells, notes = study_cells(STUDIES["table1"], found, (), Asked(), tmp_path)
+    assert notes == []
+    assert len(cells) == 8 * 5
+    one = next(cell for cell in cells if "/odice/" in cell.name)
+    options, settings = one.plan.options, one.plan.settings
+    assert (settings.lam, settings.eta, settings.value_lr, settings.value_hidden) == (0.6, 1.0, 1e-4, (256, 256))
+    assert (options.steps, options.eval_every, options.eval_episodes) == (1_000_000, 5_000, 10)
+    assert (options.reward, options.normalize_obs, options.convention) == ("return-range", False, "qlearning")
+    assert options.diagnostics  # figure 3 reads the same runs
+    short, _ = study_cells(STUDIES["table1"], found, ("odice", "optidice"), Asked("reference", 6000, 1), tmp_path)
+    assert [(cell.steps, cell.plan.options.eval_every) for cell in short] == [(6000, 300)] * 2
+    assert (short[0].plan.settings.policy_hidden, short[0].plan.settings.twin) == ((1024, 1024), True)
+    assert short[1].plan.settings.warmup_steps == 1000  # a sixth of the run, as published
+
+
+def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
+    with h5py.File(d4rl / "hopper-expert-v2.hdf5", "w") as file:
+        file["rewards"] = np.zeros(3)
+    found, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
+    assert len(missing) == 1
+    cells, _ = study_cells(STUDIES["table2"], found, (), Asked(seeds=1), tmp_path)
+    assert names(cells)[::4] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
+    assert [cell.plan.options.episode for cell in cells][::4] == [(1,), (10,), (20,), (30,)]
+    assert all(cell.plan.options.imitation and cell.plan.options.data == "hopper-expert-v2" for cell in cells)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A suite of which all is there but one log; what is in the logs does not matter before they are read."""
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    for name in suite.SUITE:
+        if name != "walker2d-full-replay":
+            (folder / f"{name}-local.hdf5").touch()
+            (folder / f"{name}-local.json").write_text("{}")
+    return folder
+
+
+def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
+    found, missing = local_sources((), made)
+    assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
+    assert all(source.name.endswith("-local") for source in found)
+    cells, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
+    assert len(cells) == 13 * 8 - 3
+    assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
+    plans = {cell.name: cell.plan for cell in cells}
+    maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
+    assert (maze.settings.lam, maze.settings.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
+    assert (maze.options.normalize_obs, maze.options.convention) == (True, "bootstrap")
+    assert (maze.settings.value_lr, maze.settings.policy_lr, maze.options.eval_episodes) == (3e-4, 3e-4, 20)
+    assert (maze.options.steps, maze.options.eval_every) == (100_000, 5_000)
+    for rule in ("sdice", "vdice-true"):  # only the rule differs
+        assert plans[f"pointmaze-medium-diverse-local/{rule}/seed-0"].settings.lam == 0.7
+    assert plans["pointmaze-medium-diverse-local/iql/seed-0"].settings.expectile == 0.9
+    assert plans["hopper-full-replay-local/iql/seed-0"].settings.expectile == 0.7
+    assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
+    own, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
+    assert own[0].plan.settings.value_sample == 0.9
+    assert own[0].plan.preset is None
+
+
+def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
+    found, _ = local_sources(["hospital"], made)
+    asked = Asked(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
+    cells, _ = study_cells(STUDIES["sensitivity"], found, (), asked, tmp_path)
+    assert len(cells) == 5 + 5 * 2
+    assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
+    assert all(cell.plan.settings.batch_size == 32 for cell in cells)
+    held, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
+    assert len(held) == 5 + 5  # one eta is no axis
+    assert {cell.plan.settings.eta for cell in held if cell.plan.options.algo == "odice"} == {0.3}
+    with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
+        study_cells(STUDIES["sensitivity"], found, (), Asked(settings={"batch_sizes": 32}), tmp_path)
+
+
+def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
+    """`curves` after `table1` with the same --set finds its runs."""
+    found, _ = local_sources(["hospital"], made)
+    asked = Asked(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
+    cells, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
+    assert notes == ["critic_hidden is no setting of sdice, odice."]
+    table, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
+    assert set(names(cells)) < set(names(table))
+    with pytest.raises(OdiceError, match="Unknown setting"):
+        study_cells(STUDIES["curves"], found, (), Asked(axes={"critic_hidden": [[64], [32]]}), tmp_path)
+
+
+def test_an_algorithm_without_the_preset_gets_the_next():
+    assert preset_of("odice", "paper") == "paper"
+    assert preset_of("sql", "paper") == "reference"
+    assert preset_of("bc", "paper") == "corl"
+    assert preset_of("odice", "own") is None
+
+
+@pytest.mark.slow
+def test_the_command_trains_and_writes_everything_and_does_nothing_twice(tmp_path, capfd, monkeypatch):
+    small = suite.Choices(suite.HOSPITAL, 60)
+    monkeypatch.setitem(suite.SUITE, "hospital", suite.Log("", small, 1))
+    place = suite.Place(tmp_path / "suite")
+    suite.make_log("hospital", suite.SUITE["hospital"], place)
+    out = tmp_path / "out"
+    command = ["reproduce", "curves", "--suite", "local", "--suite-dir", str(place.folder), "--logs", "hospital"]
+    command += ["--steps", "40", "--seeds", "2", "--eval-episodes", "3", "--out", str(out)]
+    command += ["--set", "value_hidden=[8]", "policy_hidden=[8]"]
+    assert main(command) == 0
+    told = capfd.readouterr().out
+    assert "hospital-local (return)" in told
+    assert "not D4RL's" in told.replace("\n", " ")
+    written = {f"curves{suffix}" for suffix in (".md", ".tex", ".csv", "-runs.csv", ".html", ".png", ".pdf")}
+    assert written <= {path.name for path in out.iterdir()}
+    for name in written - {"curves.png", "curves.pdf", "curves.csv"}:
+        assert "-local" in (out / name).read_text()
+    assert "-local" in (out / "curves.csv").read_text()
+    evaluations = out / "runs" / "hospital-local" / "odice" / "seed-1" / "evaluations.jsonl"
+    before = evaluations.stat().st_mtime_ns
+    assert main(command) == 0
+    assert "4 of them finished already" in capfd.readouterr().out
+    assert evaluations.stat().st_mtime_ns == before
+    assert main([*command, "--report-only"]) == 0
+
+
+def test_without_any_data_it_says_how_to_get_them(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("ODICE_DATA", raising=False)
+    assert main(["reproduce", "table1", "--out", str(tmp_path / "out")]) == 2
+    said = capfd.readouterr()
+    assert said.out.count("missing: ") == 15
+    assert "None of the data sets of table1 is there" in said.err
+    assert main(["reproduce", "table2", "--suite", "local", "--out", str(tmp_path / "out")]) == 2
+    assert "the local suite does not have" in capfd.readouterr().err
+    assert reproduce.LIKE["hopper-full-replay"] == "hopper-medium-replay-v2"
+
+
+def test_figure_2_is_the_toy_world(tmp_path, monkeypatch):
+    from odice.cli import toy
+
+    seen = []
+    monkeypatch.setattr(toy, "main", lambda argv: seen.append(argv) or 0)
+    assert main(["reproduce", "figure2", "--steps", "7", "--out", str(tmp_path)]) == 0
+    assert seen == [["--out", str(tmp_path / "figure2"), "--steps", "7"]]
+
+
+def test_failures_are_what_the_command_ends_with(d4rl, tmp_path, capfd):
+    """A file that no reader can read: the cell fails, and that is said, not that nothing has begun."""
+    command = ["reproduce", "curves", "--data-dir", str(d4rl), "--logs", "hopper-medium-v2", "--algos", "odice"]
+    command += ["--seeds", "1", "--steps", "10", "--retries", "0", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "1 of 1 cells did not finish: hopper-medium-v2/odice/seed-0 failed" in capfd.readouterr().err
+    assert main([*command, "--report-only"]) == 2
+    assert "No run of curves has begun" in capfd.readouterr().err

@@ -1,0 +1,363 @@
+"""The matrix: which cells there are, and that each comes to its end exactly once, whatever the workers do.
+
+The driver is tested with shell scripts in place of workers; tests/cli/test_sweep.py has real ones.
+"""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from odice.errors import Interrupted, OdiceError
+from odice.sweeps import matrix
+from odice.sweeps.board import Board, Speed, summary
+from odice.sweeps.matrix import Attempt, Driver, Outcome, Watcher, busy, make_cells, record, result
+from odice.training.directory import RunDirectory
+
+
+def cells_in(out, n=3, **options):
+    return make_cells(out, ["log.npz"], ["bc"], seeds=n, **{"steps": 100, **options})
+
+
+def finish(cell, last=None, **changes):
+    """Write what a finished run leaves."""
+    with RunDirectory(cell.path) as folder:
+        folder.write("config.json", {"config": {**cell.identity, "env": None, "data": "0123", **changes}})
+        folder.write("result.json", {"step": 100, "last": last or {}, "best": None})
+
+
+# --- which cells ------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_varies_the_algorithms_that_have_it(tmp_path):
+    cells = make_cells(
+        tmp_path,
+        ["a/one.npz", "mujoco/hopper/expert-v0"],
+        ["odice", "bc"],
+        seeds=2,
+        first_seed=3,
+        axes={"lam": [0.5, 0.7], "batch_size": [8]},
+        steps=50,
+    )
+    groups = {"odice-lam=0.5-batch_size=8": 0.5, "odice-lam=0.7-batch_size=8": 0.7, "bc-batch_size=8": None}
+    expected = [f"{d}/{g}/seed-{s}" for d in ("one", "mujoco-hopper-expert-v0") for g in groups for s in (3, 4)]
+    assert [cell.name for cell in cells] == expected
+    for cell in cells:
+        plan = cell.plan
+        assert (plan.options.steps, plan.settings.batch_size) == (50, 8)
+        assert cell.path == tmp_path / cell.name
+        assert plan.options.seed == int(cell.name[-1])
+        if (lam := groups[cell.group.split("/")[1]]) is not None:
+            assert plan.settings.lam == lam
+
+
+def test_lists_and_long_settings_have_folders_too(tmp_path):
+    (cell,) = make_cells(tmp_path, ["x=/some/where/log.npz"], ["bc"], axes={"policy_hidden": [[64, 32]]})
+    assert cell.name == "x/bc-policy_hidden=64x32/seed-0"
+    assert cell.plan.options.data == "/some/where/log.npz"
+    (cell,) = make_cells(tmp_path, ["x"], ["bc"], axes={"policy_hidden": [[64] * 60]})
+    assert len(cell.name) < 150
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"axes": {"lamm": [1]}}, "Did you mean 'lam'"),
+        ({"axes": {"seed": [1]}}, "cannot vary 'seed'"),
+        ({"axes": {"lam": [2]}}, "lam must lie strictly between 0 and 1"),
+        ({"data": ["a/log.npz", "b/log.npz"]}, "would share the folder"),
+        ({"algos": ["odic"]}, "Did you mean 'odice'"),
+    ],
+)
+def test_a_wrong_matrix_is_one_sentence(tmp_path, given, message):
+    with pytest.raises(OdiceError, match=message):
+        make_cells(tmp_path, **{"data": ["log.npz"], "algos": ["odice"], **given})
+    assert not list(tmp_path.iterdir())
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+def test_another_matrix_is_refused_a_larger_one_extends(tmp_path):
+    with RunDirectory(tmp_path) as folder:
+        assert record(folder, cells_in(tmp_path, 2)) is None
+        before = (tmp_path / "sweep.json").read_bytes()
+        assert record(folder, cells_in(tmp_path, 2)) is None
+        with pytest.raises(OdiceError, match=r"eval_every: 5000 there, 7 now"):
+            record(folder, cells_in(tmp_path, 2, eval_every=7))
+        with pytest.raises(OdiceError, match=r"steps: 100 there, 99 now"):
+            record(folder, cells_in(tmp_path, 2, steps=99))
+        assert (tmp_path / "sweep.json").read_bytes() == before
+        assert "2 cells are new" in (record(folder, cells_in(tmp_path, 4)) or "")
+        assert "3 cells there are not asked for" in (record(folder, cells_in(tmp_path, 1, steps=200)) or "")
+    found = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert [found[f"log/bc/seed-{i}"]["steps"] for i in range(4)] == [200, 100, 100, 100]
+    (tmp_path / "config.json").write_text("{}")
+    with RunDirectory(tmp_path) as folder, pytest.raises(OdiceError, match="is a run itself"):
+        record(folder, cells_in(tmp_path, 1))
+
+
+def test_a_cell_is_finished_when_its_result_is_of_its_configuration(tmp_path):
+    cell = cells_in(tmp_path, 1)[0]
+    assert result(cell) is None
+    finish(cell)
+    assert result(cell) is not None
+    for change in ({"steps": 99}, {"settings": {**cell.identity["settings"], "batch_size": 1}}, {"algo": "iql"}):
+        finish(cell, **change)
+        assert result(cell) is None, change
+    finish(cell)
+    (cell.path / "config.json").write_text("{")
+    assert result(cell) is None
+
+
+def test_a_cell_is_busy_while_its_run_is_locked(tmp_path):
+    cell = cells_in(tmp_path, 1)[0]
+    assert not busy(cell)
+    with RunDirectory(cell.path):
+        (cell.path / "something").touch()
+        assert busy(cell)
+    assert not busy(cell)
+
+
+# --- the driver -------------------------------------------------------------------------------------------------------
+
+
+class Scripts(Watcher):
+    """Stands in for workers: a cell's n-th attempt is the n-th of its scripts; `ok` writes what a finished run
+    leaves."""
+
+    def __init__(self, monkeypatch, scripts=None):
+        self.scripts = scripts or {}
+        self.order, self.most, self.again = [], 0, []
+        monkeypatch.setattr(matrix, "start", self.start)
+        monkeypatch.setattr(matrix, "PAUSE", 0.01)
+
+    def start(self, cell, core):
+        seed = cell.plan.options.seed
+        scripts = self.scripts.get(seed, ["ok"])
+        script = scripts[min(self.order.count(seed), len(scripts) - 1)]
+        self.order.append(seed)
+        if script.startswith("ok"):
+            finish(cell)
+            script = script[2:] or "exit 0"
+        cell.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(cell.log, "ab") as log:
+            process = subprocess.Popen(["sh", "-c", script], stdout=log, stderr=log, cwd=cell.log.parent)
+        return Attempt(cell, process, time.monotonic(), 0)
+
+    def look(self, running):
+        self.most = max(self.most, len(running))
+
+    def ended(self, attempt, outcome, again):
+        self.again.append(again)
+
+
+def test_every_cell_once_and_no_more_at_a_time_than_asked(tmp_path, monkeypatch):
+    cells = cells_in(tmp_path, 6)
+    finish(cells[2])
+    workers = Scripts(monkeypatch)
+    outcomes = Driver(cells, 2, watcher=workers).run()
+    assert {outcome.ending for outcome in outcomes.values()} == {"finished"}
+    assert outcomes.keys() == {cell.name for cell in cells}
+    assert sorted(workers.order) == [0, 1, 3, 4, 5]
+    assert workers.most <= 2
+    workers.order.clear()
+    Driver(cells, 2, watcher=workers).run()
+    assert workers.order == []
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkeypatch, retries):
+    cells = cells_in(tmp_path, 4)
+    scripts = {
+        0: ["seq 100; echo broken >&2; exit 7"],
+        1: ["echo far; exit 3"],
+        2: ["kill -9 $$"] * retries + ["ok"],
+        3: ["exit 0"],
+    }
+    workers = Scripts(monkeypatch, scripts)
+    outcomes = Driver(cells, 2, retries, workers).run()
+    broken, far, killed, empty = (outcomes[cell.name] for cell in cells)
+    assert (broken.ending, broken.code, broken.told) == ("failed", 7, "97\n98\n99\n100\nbroken")
+    assert (far.ending, far.code, far.told) == ("diverged", 3, "far")
+    assert killed.ending == "finished"
+    assert (empty.ending, empty.code) == ("failed", 0)  # it says that all is well, but there is no result
+    assert [workers.order.count(i) for i in range(4)] == [1 + retries, 1, 1 + retries, 1 + retries]
+    assert sum(workers.again) == 3 * retries
+
+
+def test_a_worker_that_is_killed_after_its_result_has_not_failed(tmp_path, monkeypatch):
+    cells = cells_in(tmp_path, 1)
+    workers = Scripts(monkeypatch, {0: ["ok kill -9 $$"]})
+    assert Driver(cells, 1, 0, workers).run()[cells[0].name].ending == "finished"
+    assert workers.order == [0]
+
+
+def test_a_cell_that_somebody_else_holds_is_waited_for(tmp_path, monkeypatch):
+    cells = cells_in(tmp_path, 2)
+    workers = Scripts(monkeypatch, {1: ["exit 2"]})
+    orphan = RunDirectory(cells[0].path).__enter__()
+    (cells[0].path / "config.json").touch()
+    seen = []
+
+    def ended(attempt, outcome, again):
+        seen.append((attempt.cell.name, again))
+        if len(seen) == 1:  # the other cell has failed; the orphan finishes its own
+            orphan.__exit__()
+            finish(cells[0])
+
+    workers.ended = ended
+    outcomes = Driver(cells, 2, 0, workers).run()
+    assert workers.order == [1]
+    assert seen == [(cells[1].name, False)]
+    assert [outcomes[cell.name].ending for cell in cells] == ["finished", "failed"]
+
+
+def test_a_worker_that_found_its_cell_taken_has_not_failed(tmp_path, monkeypatch):
+    cell = cells_in(tmp_path, 1)[0]
+    workers = Scripts(monkeypatch, {0: ["exit 2", "ok"]})
+    orphan = RunDirectory(cell.path)
+    workers.started = lambda attempt: orphan.__enter__() if len(workers.order) == 1 else None
+    workers.look = lambda running: orphan.__exit__() if not running else None
+    outcomes = Driver([cell], 1, 0, workers).run()
+    assert outcomes[cell.name].ending == "finished"
+    assert workers.order == [0, 0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeypatch, number):
+    cells = cells_in(tmp_path, 3)
+    told = "trap 'echo saved >> saved; exit 143' INT TERM; touch ready-$$; while :; do sleep 0.02; done"
+    workers = Scripts(monkeypatch, {1: [told], 2: [told]})
+    sent = []
+
+    def look(running):
+        if not sent and len(list(tmp_path.glob("log/bc/ready-*"))) == 2:
+            sent.append(os.kill(os.getpid(), number))
+
+    workers.look = look
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match=r"1 of 3 cells are finished.*same command again") as stopped:
+        Driver(cells, 2, watcher=workers).run()
+    assert stopped.value.signal == number
+    assert (tmp_path / "log/bc/saved").read_text() == "saved\nsaved\n"
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin")
+def test_a_worker_is_alone_on_its_core_and_told_of_its_parent(tmp_path, monkeypatch):
+    cell = cells_in(tmp_path, 1)[0]
+    told = "import os; print(os.sched_getaffinity(0), os.environ['ODICE_PARENT'], os.environ['XLA_FLAGS'])"
+    fake = Path(tmp_path / "python")
+    fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {matrix.sys.executable} -c "{told}"\n')
+    fake.chmod(0o755)
+    monkeypatch.setattr(matrix.sys, "executable", str(fake))
+    last = len(os.sched_getaffinity(0)) - 1
+    assert matrix.start(cell, last).process.wait(60) == 0
+    core, parent = cell.log.read_text().split()[:2]
+    assert core == f"{{{max(os.sched_getaffinity(0))}}}"
+    assert parent == str(os.getpid())
+    assert "intra_op_parallelism_threads=1" in cell.log.read_text()
+
+
+# --- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def at(cell, *steps):
+    cell.path.mkdir(parents=True, exist_ok=True)
+    (cell.path / "metrics.jsonl").write_text("".join(f'{{"step": {n}}}\n' for n in steps) + '{"step": 9')
+
+
+def test_the_step_is_the_last_whole_row(tmp_path):
+    cell = cells_in(tmp_path, 1)[0]
+    assert matrix.step(cell) == 0
+    at(cell, 10, 20)
+    assert matrix.step(cell) == 20
+
+
+def test_time_left(tmp_path):
+    bc = make_cells(tmp_path, ["log.npz"], ["bc", "iql"], seeds=2, steps=100)
+    process = None
+    speed = Speed()
+    assert speed.left(bc, [], 2, now=0.0) is None
+    at(bc[0], 100)
+    speed.add(Attempt(bc[0], process, 0.0, 0), now=10.0)  # bc: 10 updates/s
+    assert speed.left([], [], 2, now=10.0) == 0
+    assert speed.left(bc[1:], [], 1, now=10.0) == pytest.approx(30)  # iql counts as the others
+    assert speed.left(bc[1:], [], 2, now=10.0) == pytest.approx(15)
+    assert speed.left(bc[1:2], [], 2, now=10.0) == pytest.approx(10)  # one cell is not done by two
+    at(bc[2], 40, 60)  # iql went from 40 to 60 in 4 s: 5 updates/s, 40 left; the other one 100 left
+    running = [Attempt(bc[2], process, 10.0, 40)]
+    assert speed.left(bc[2:], running, 1, now=14.0) == pytest.approx(40 / 5 + 100 / 5)
+
+
+def test_the_summary_is_the_mean_over_seeds(tmp_path):
+    cells = make_cells(tmp_path, ["one.npz"], ["bc", "iql", "odice"], seeds=2, steps=100)
+    finish(cells[0], {"mean": 10.0, "score": 1.0})
+    finish(cells[1], {"mean": 13.0, "score": 2.0})
+    finish(cells[2], {"mean": 7.0})
+    finish(cells[4])
+    finish(cells[5])
+    head, *lines = [line.split("  ") for line in summary(cells).splitlines()]
+    found = [[part.strip() for part in line if part] for line in lines]
+    assert found == [
+        ["one/bc", "2", "11.5 ± 2.12", "1.5 ± 0.707"],
+        ["one/iql", "1 of 2", "7", "-"],
+        ["one/odice", "2", "no environment", "-"],
+    ]
+    assert head[0].startswith("cells")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_live_table(tmp_path, monkeypatch, quiet):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("odice.sweeps.board.LOOK_SECONDS", 0.0)
+    cells = cells_in(tmp_path, 4)
+    at(cells[1], 40)
+    attempt = Attempt(cells[1], None, time.monotonic() - 4, 0)
+    outcomes = {cells[0].name: Outcome("finished")}
+    with Board(quiet) as board:
+        board.begin(cells, 2, outcomes)
+        board.look([attempt])
+        if board._live is not None:
+            board._live.refresh()
+        outcomes[cells[2].name] = Outcome("failed", -9, "last words")
+        board.ended(Attempt(cells[2], None, time.monotonic(), 0), outcomes[cells[2].name], False)
+    text = terminal.getvalue()
+    if quiet:
+        assert text == ""
+        return
+    assert "4 cells, 1 of them finished already; 2 at a time" in text
+    assert re.search(r"1 of 4 cells finished, 1 running, 0m1\ds left", text)  # 260 updates at 10/s by two
+    assert re.search(r"log/bc/seed-1 +40 +100 +(9|10)\b", text)
+    assert "failed    log/bc/seed-2 (killed by signal 9)" in text
+    assert "last words" in text
+
+
+def test_plain_lines_elsewhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("odice.sweeps.board.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("odice.sweeps.board.PLAIN_SECONDS", 0.0)
+    Scripts(monkeypatch, {1: ["echo why; exit 7"]})
+    with Board() as board:
+        Driver(cells_in(tmp_path, 2), 1, 1, board).run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 cells; 1 at a time"
+    assert "started   log/bc/seed-0" in lines
+    assert "finished  log/bc/seed-0 (1 of 2)" in lines
+    assert "failed    log/bc/seed-1 (exit code 7), to be tried again" in lines
+    assert "failed    log/bc/seed-1 (exit code 7)" in lines
+    assert "    why" in lines
+    assert any(line.startswith("1 of 2 cells finished") for line in lines)
