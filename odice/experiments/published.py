@@ -1,4 +1,4 @@
-"""Published scores, for the column beside ours: package data, each file with its source (`published/SOURCES.md`)."""
+"""Published scores, for the column beside ours: package data, each file with its source (`published_scores/SOURCES.md`)."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def _score(mean: str, std: str) -> Score:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    with (files("odice.reports") / "published" / name).open(encoding="utf-8") as file:
+    with (files("odice.experiments") / "published_scores" / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
