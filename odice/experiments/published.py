@@ -1,4 +1,4 @@
-"""Published scores, for the column beside ours: package data, each file with its source (`published_scores/SOURCES.md`)."""
+"""Published scores to compare with: package data, each file with its source (`published_scores/SOURCES.md`)."""
 
 from __future__ import annotations
 
