@@ -202,8 +202,7 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
         if batch.cost is None:
             raise OdiceError(
                 "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in "
-                "memory, "
-                "not with --stream)."
+                "memory, not with --stream)."
             )
         loss = lambda learned: total_loss(cfg, learned, batch, key)
         (_, (dual, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(state.learned)

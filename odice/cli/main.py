@@ -4,7 +4,6 @@ import sys
 from importlib import import_module
 
 from odice import __version__
-from odice.cli.renamed import RENAMED, renamed
 from odice.errors import OdiceError, exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
@@ -56,7 +55,7 @@ def run(argv: list[str]) -> int:
     if argv[0] not in COMMANDS:
         raise unknown_name("command", argv[0], COMMANDS)
     command, *rest = argv
-    return import_module(f"odice.cli.{command}").main(renamed(rest, RENAMED.get(command, {})))
+    return import_module(f"odice.cli.{command}").main(rest)
 
 
 def main(argv: list[str] | None = None) -> int:

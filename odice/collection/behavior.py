@@ -123,10 +123,8 @@ def _claim(directory: RunDirectory, task: str, seed: int, target: float | None, 
     """Say in `config.json` what is trained here, or refuse the folder of another training."""
     schedule = dataclasses.asdict(training)
     del schedule["checkpoint_every"]  # how often it is saved does not change what it learns
-    # two names on disk are older than the code's, so that a folder of an older version can be continued
-    schedule = {"lanes" if name == "num_envs" else name: value for name, value in schedule.items()}
     directory.claim(
-        {"behaviour": "sac", "env": task, "seed": seed, "target": target, **schedule}, {"versions": versions()}
+        {"behavior": "sac", "env": task, "seed": seed, "target": target, **schedule}, {"versions": versions()}
     )
 
 

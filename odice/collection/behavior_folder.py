@@ -76,7 +76,7 @@ class BehaviorFolder:
         if found is None:
             return None
         stages = {name: Stage(step, mean, found.arrays[name]) for name, (step, mean) in found.facts["stages"].items()}
-        return Snapshot(found.arrays["state"], np.array(found.arrays["rows"]), found.facts["lanes"], stages)
+        return Snapshot(found.arrays["state"], np.array(found.arrays["rows"]), found.facts["envs"], stages)
 
     def save(self, now: Snapshot) -> None:
         """Write a checkpoint, then the policies as folders of their own."""
@@ -84,8 +84,7 @@ class BehaviorFolder:
         stages = {name: now.stages[name].policy if name in now.stages else now.state.policy for name in STAGES}
         facts = {name: [stage.step, stage.mean] for name, stage in now.stages.items()}
         arrays = {"state": now.state, "rows": now.rows, **stages}
-        # "lanes" stays the name on disk, so that a folder of an older version can be continued
-        self._checkpoints.save(now.step, arrays, {"step": now.step, "lanes": now.envs, "stages": facts})
+        self._checkpoints.save(now.step, arrays, {"step": now.step, "envs": now.envs, "stages": facts})
         self._checkpoints.prune()
         self.saved = now.step
         for name, stage in now.stages.items():

@@ -302,7 +302,6 @@ def divergence(name: DivergenceLike) -> Divergence:
     """A divergence by name (a `Divergence` is given back as it is); `alpha(0.5)` names a member of the alpha family."""
     if isinstance(name, Divergence):
         return name
-    name = "kl-normalized" if name == "kl-normalised" else name  # its spelling in version 0.1
     if name in DIVERGENCES:
         return DIVERGENCES[name]
     if name.startswith("alpha(") and name.endswith(")"):

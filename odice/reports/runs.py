@@ -20,7 +20,6 @@ from odice.d4rl import normalized_score
 from odice.errors import OdiceError
 from odice.training.directory import read_record
 from odice.training.loggers import rows
-from odice.training.plan import rename
 from odice.training.run import Run
 
 MAX_NAME = 80
@@ -86,7 +85,7 @@ def read_run(path: Path) -> RunRecord:
     config, facts = record.get("config"), record.get("data")
     if not isinstance(config, dict) or not isinstance(config.get("algo"), str):
         raise OdiceError(f"{path / 'config.json'}: not the configuration of a run (no algorithm in it); leave it out.")
-    config, facts = rename(config), facts if isinstance(facts, Mapping) else {}
+    facts = facts if isinstance(facts, Mapping) else {}
     result = read_record(path / "result.json") if (path / "result.json").exists() else {}
     logs = result.get("logs_sha256")
     written = logs.get("evaluations.jsonl") if isinstance(logs, Mapping) else None

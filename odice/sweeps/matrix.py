@@ -112,8 +112,7 @@ def make_cells(
                 if (other.plan.options.data, other.identity) != (source, cell.identity):
                     raise OdiceError(
                         f"{other.plan.options.data} and {source} would share the folder {Path(out) / folder}; call one "
-                        "of "
-                        f"them otherwise: --data NAME={source}."
+                        f"of them otherwise: --data NAME={source}."
                     )
     return list(found.values())
 
@@ -177,8 +176,7 @@ def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
         if changes := differences(known, asked[name]):
             raise OdiceError(
                 f"{file} records {name} with another configuration ({'; '.join(changes[:6])}); use the same settings "
-                "to "
-                "continue, or choose another folder with --out."
+                "to continue, or choose another folder with --out."
             )
     new, rest = asked.keys() - there.keys(), there.keys() - asked.keys()
     if there | asked != there:
@@ -336,8 +334,7 @@ class Driver:
         done = sum(result(cell) is not None for cell in self._cells)
         return Interrupted(
             f"stopped; {done} of {len(self._cells)} cells are finished, the others have their checkpoints. Run the "
-            "same "
-            "command again to continue.",
+            "same command again to continue.",
             number,
         )
 

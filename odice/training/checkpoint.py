@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from odice.errors import OdiceError
-from odice.files import SEAL, sealed, unsealed
+from odice.files import sealed, unsealed
 
 
 class CheckpointWarning(UserWarning):
@@ -108,16 +108,14 @@ class Checkpoints:
         if damaged:
             raise OdiceError(
                 f"{self._folder}: none of its {len(damaged)} checkpoints can be used ({next(iter(damaged.values()))}); "
-                "delete "
-                "the run's folder to start over."
+                "delete the run's folder to start over."
             )
         return None
 
     def _read(self, step: int, like: Callable[[dict[str, Any]], Any]) -> Restored:
         args = self._ocp.args
         facts = self._manager.restore(step, args=args.Composite(facts=args.JsonRestore()))["facts"]
-        old = SEAL in facts and "arrays_sha256" not in facts  # of version 0.1: the checksum of the arrays alone
-        facts = {**facts, "arrays_sha256": facts.pop(SEAL)} if old else unsealed(facts, "its description")
+        facts = unsealed(facts, "its description")
         if facts.get("step", step) != step:
             raise ValueError(f"it was saved at step {facts['step']}")
         target = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like(facts))

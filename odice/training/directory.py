@@ -26,7 +26,6 @@ from odice.errors import OdiceError
 from odice.files import complete_file, read_json, recover, sealed, unsealed
 from odice.jsonable import jsonable
 from odice.training.loggers import LogWarning, rows
-from odice.training.plan import rename
 
 RECORD_BYTES = 64 << 20
 """No JSON file of a run is larger."""
@@ -95,7 +94,7 @@ class RunDirectory:
             before = self.read("config.json")
             if not isinstance(before.get("config"), dict):
                 raise OdiceError(f"{self.path / 'config.json'} holds no configuration; start a new run with --out.")
-            found = rename(before["config"])
+            found = before["config"]
             if _longer(found, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})

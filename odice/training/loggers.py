@@ -92,8 +92,7 @@ def rows(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
     if damaged or (sha256 is not None and hashlib.sha256(there).hexdigest() != sha256):
         raise OdiceError(
             f"{path} is damaged: rows in it are not those that were written; run the training's command again, which "
-            "puts "
-            "it right from the last checkpoint."
+            "puts it right from the last checkpoint."
         )
     return found
 
@@ -134,8 +133,7 @@ def _keep_aside(path: Path) -> None:
     shutil.copyfile(path, copy)
     warnings.warn(
         f"{path} was damaged: it does not hold the rows that were written. They are put right from the checkpoint as "
-        "far "
-        f"as it knows them; the damaged file is kept as {copy}.",
+        f"far as it knows them; the damaged file is kept as {copy}.",
         LogWarning,
         stacklevel=4,
     )

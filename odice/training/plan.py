@@ -162,17 +162,11 @@ def read_config(path: str) -> dict[str, Any]:
         raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error!s:.160}).") from None
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(found).__name__}.")
-    found = rename({str(name).replace("-", "_"): value for name, value in found.items()})
+    found = {str(name).replace("-", "_"): value for name, value in found.items()}
     for name in NOT_IN_FILES:
         if name in found:
             raise OdiceError(f"{path}: a file cannot set {name!r}; give it on the command line.")
     return found
-
-
-def rename(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names they have now: files of version 0.1 may use the old ones."""
-    renamed = {"normalise_obs": "normalize_obs", "imperfect": "suboptimal"}
-    return {renamed.get(name, name): value for name, value in options.items()}
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:

@@ -113,8 +113,7 @@ def _check_finite(dataset: Dataset) -> None:
         if not all(np.isfinite(part).all() for _, part in walk(array)):
             raise OdiceError(
                 f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
-                "those; "
-                "find them with `odice data inspect`, then correct them or leave their episodes out."
+                "those; find them with `odice data inspect`, then correct them or leave their episodes out."
             )
 
 
@@ -202,8 +201,7 @@ def check_expert(algo: Algo, plan: Plan) -> str | None:
     if algo.expert and not given:
         raise OdiceError(
             f"{name} learns from demonstrations beside suboptimal data: `odice imitate --algo {name} --data "
-            "DEMONSTRATIONS "
-            "--suboptimal SOURCE`."
+            "DEMONSTRATIONS --suboptimal SOURCE`."
         )
     return f"{name} learns from demonstrations and suboptimal data alike" if given and not algo.expert else None
 

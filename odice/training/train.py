@@ -204,8 +204,7 @@ class Loop:
         except OSError as error:
             raise OdiceError(
                 f"{self._seed_runs[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its "
-                "checkpoints are "
-                "intact. When the cause is removed, run the same command again to continue."
+                "checkpoints are intact. When the cause is removed, run the same command again to continue."
             ) from error
         finally:
             for chunk in self._chunks.values():

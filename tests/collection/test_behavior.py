@@ -174,15 +174,6 @@ def test_another_configuration_in_the_folder_is_refused(whole):
         small(whole[0])
 
 
-def test_the_names_on_disk_are_those_of_older_versions(whole):
-    """So that a folder of an older version can be continued, although the code has other words now."""
-    config = json.loads((whole[0] / "config.json").read_text())["config"]
-    assert (config["behaviour"], config["lanes"]) == ("sac", 3)
-    assert "num_envs" not in config
-    (facts,) = (whole[0] / "checkpoints" / "300").glob("**/facts/metadata")
-    assert set(json.loads(facts.read_text())["lanes"]) == {"number", "length"}
-
-
 def test_the_folder_says_how_fast_it_was(whole):
     timing = [json.loads(line) for line in (whole[0] / "timing.jsonl").read_text().splitlines()]
     assert all(row["env_steps_per_second"] > 0 and row["updates_per_second"] > 0 for row in timing)

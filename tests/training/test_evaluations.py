@@ -142,11 +142,15 @@ def test_an_environment_of_this_program_alone_is_evaluated_here():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_that_ask_a_run_to_stop(number):
-    with Stop() as stop:
-        assert not stop.asked
-        os.kill(os.getpid(), number)
-        assert stop.asked
-        assert stop.signal == number
+    before = signal.signal(number, signal.default_int_handler)  # under nohup, pytest itself ignores SIGHUP
+    try:
+        with Stop() as stop:
+            assert not stop.asked
+            os.kill(os.getpid(), number)
+            assert stop.asked
+            assert stop.signal == number
+    finally:
+        signal.signal(number, before)
 
 
 def test_nohup_has_the_last_word():

@@ -164,10 +164,8 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             "step-gap",
             "warning",
             f"In {int(found['count']):,} places the step column jumps by up to {float(found['largest']):g} where it "
-            "usually "
-            f"moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are missing "
-            "inside "
-            "episodes, and training would take the two sides of a gap for successive states.",
+            f"usually moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are "
+            "missing inside episodes, and training would take the two sides of a gap for successive states.",
             f"Split the episodes there: --max-gap {float(found['usual']):g}.",
             dict(found),
         )

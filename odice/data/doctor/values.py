@@ -30,8 +30,8 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
             f"or infinite, in {int((columns.bad > 0).sum())} of {len(columns.names)} columns; the first in episode "
             f"{where['episode']}, step {where['step']}.",
             f"Most are in {columns.names[worst]}. Fill them in (tables: --missing forward-fill or impute), or split "
-            "the "
-            "episodes there (--missing split): a row dropped from the middle of an episode joins two distant states.",
+            "the episodes there (--missing split): a row dropped from the middle of an episode joins two distant "
+            "states.",
             {
                 "array": kind,
                 "columns": {columns.names[i]: int(columns.bad[i]) for i in np.flatnonzero(columns.bad)},
@@ -114,8 +114,7 @@ def extreme_values(scan: Scan) -> Iterator[Finding]:
                 f"of its values lie in {low[i]:.3g} to {high[i]:.3g} ({count} such "
                 f"value{'s' if count > 1 else ''}{sentinel}).",
                 "Clip them or leave them empty (`--missing` fills or splits there): they dominate normalization and "
-                "the "
-                "loss. Do not drop single rows: that joins two distant states.",
+                "the loss. Do not drop single rows: that joins two distant states.",
                 {"column": columns.names[i], "value": value, "count": count, "repeats": repeats, "first": where},
             )
 

@@ -112,8 +112,7 @@ def _all_known(column: pl.Series, strange: pl.Series, known: tuple[str, ...], wh
         word = str(column[int(strange.arg_max() or 0)])[:40]
         raise OdiceError(
             f"{where}: column {column.name!r} holds {word!r}, which is not among its categories "
-            f"{', '.join(known[:8])}; "
-            "add it to `categories`."
+            f"{', '.join(known[:8])}; add it to `categories`."
         )
 
 

@@ -150,8 +150,7 @@ def _check_fits(policy: Policy, data: Dataset) -> None:
     if spec.obs_dim != policy.obs_dim:
         raise OdiceError(
             f"{source}: the log has observations of {spec.obs_dim} numbers, the policy takes {policy.obs_dim}; give "
-            "the "
-            "log of the policy's own task."
+            "the log of the policy's own task."
         )
     kinds = {True: "a choice among", False: "vectors of"}
     dim = int(data.actions.max()) + 1 if data.discrete else spec.action_dim
@@ -200,8 +199,7 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
         found = given if declared else (data.actions.min(0).tolist(), data.actions.max(0).tolist())
         raise OdiceError(
             f"{data.meta.source}: the log's actions go from {_brief(found[0])} to {_brief(found[1])}, the policy's "
-            "from "
-            f"{_brief(low)} to {_brief(high)}; give the log of the policy's own task, in the same units."
+            f"from {_brief(low)} to {_brief(high)}; give the log of the policy's own task, in the same units."
         )
 
 
@@ -226,16 +224,15 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
         raise OdiceError(
             f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the "
-            "log "
-            "does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N steps."
+            "log does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N "
+            "steps."
         )
     horizon = longest if horizon is None else horizon
     whole = data.terminated | (data.lengths >= horizon)
     if whole.sum() < 2:
         raise OdiceError(
             f"{source}: {whole.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does "
-            "not "
-            f"say what {horizon} steps earn; give a smaller --horizon."
+            f"not say what {horizon} steps earn; give a smaller --horizon."
         )
     return horizon
 

@@ -73,8 +73,7 @@ class Rollout:
         if np.shape(self.obs) != shape:
             raise OdiceError(
                 f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode "
-                "with seed "
-                f"{self.seed}, but declares {shape}; correct the environment."
+                f"with seed {self.seed}, but declares {shape}; correct the environment."
             )
         return self.obs
 
