@@ -25,7 +25,7 @@ FAST = {"value_lr": 1e-3, "policy_lr": 1e-3}
 
 def make_logs() -> None:
     """The two small ones, which are the suite's (`odice suite`) with fewer episodes."""
-    from odice.collection.choices import cartpole_log, hospital_log
+    from odice.collection.discrete import cartpole_log, hospital_log
 
     (ROOT / "data").mkdir(parents=True, exist_ok=True)
     for name, data in (("hospital", hospital_log(300)), ("cartpole", cartpole_log(600))):

@@ -9,7 +9,7 @@ from typing import Literal
 import tyro
 
 from odice.collection.behavior import Training
-from odice.collection.outside import outside_policy
+from odice.collection.import_policy import import_policy
 from odice.collection.recipes import BUDGET, collect
 from odice.errors import OdiceError
 
@@ -59,7 +59,7 @@ class Collect:
         options = {
             name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behavior", "noise", "quiet")
         }
-        policy = None if self.policy is None else outside_policy(self.policy, self.allow_import)
+        policy = None if self.policy is None else import_policy(self.policy, self.allow_import)
         dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)
         place = dataset.save(str(self.out), self.to)
         for line in dataset.meta.history:

@@ -1,1 +1,1 @@
-"""Making data sets here: a behavior that learns in the environment, D4RL's recipes over it, and planners for mazes."""
+"""Make data sets: a behavior policy trained in the environment, D4RL's recipes, and planners for mazes."""

@@ -1,4 +1,4 @@
-"""Training the behavior: SAC in its environment, in a folder from which it can be continued (`behavior_folder`).
+"""Train a behavior policy: SAC in its environment, resumable from its folder (`behavior_folder`).
 
     steps of all environments -> replay -> as many updates in one compiled call -> sometimes evaluation and checkpoint
 
@@ -39,14 +39,14 @@ MEDIUM = 1 / 3
 
 @dataclass(frozen=True)
 class Training:
-    """How the behavior learns. One update per step after the warm-up."""
+    """Settings of the behavior policy's training. One update per step after the warm-up."""
 
     sac: SACConfig = field(default_factory=SACConfig)
     """A `DualSACConfig` has V-DICE as the critic."""
     warmup: int = 10_000
     """Steps of uniformly random actions before the first update."""
     num_envs: int = 5
-    """Environments that step together."""
+    """Environments that step in parallel."""
     chunk: int = 50
     """Steps between two calls of the compiled updates."""
     eval_every: int = 5_000
@@ -56,7 +56,7 @@ class Training:
     checkpoint_every: int = 20_000
     """Steps between two checkpoints."""
     max_steps: int | None = None
-    """Cut episodes here instead of at the environment's own time limit."""
+    """Time limit of an episode, instead of the environment's own."""
 
     def __post_init__(self):
         numbers = dataclasses.asdict(self)
@@ -71,7 +71,7 @@ class Training:
 
 
 class Trained(NamedTuple):
-    """What a training leaves for recipes."""
+    """The result of a training, for recipes."""
 
     step: int
     rows: np.ndarray
@@ -97,10 +97,14 @@ def train(
     quiet: bool = False,
     allow_import: bool = False,
 ) -> Trained:
-    """Train a behavior, or continue the one in `folder`, until it is medium or `budget` steps are made.
+    """Train a behavior policy, or continue the training in `folder`.
 
-    `target` is an expert's return, where the task has no reference. Ctrl-C writes a checkpoint and raises
-    `Interrupted`.
+    Ctrl-C writes a checkpoint and raises `Interrupted`.
+
+    Args:
+        until: stop at the first medium policy, or when the budget is used.
+        budget: environment steps.
+        target: an expert's return, where the task has no reference.
     """
     training = training or Training()
     if budget < training.chunk:
@@ -120,7 +124,7 @@ def train(
 
 
 def _claim(directory: RunDirectory, task: str, seed: int, target: float | None, training: Training) -> None:
-    """Say in `config.json` what is trained here, or refuse the folder of another training."""
+    """Write the configuration to `config.json`, or refuse the folder of another training."""
     schedule = dataclasses.asdict(training)
     del schedule["checkpoint_every"]  # how often it is saved does not change what it learns
     directory.claim(
@@ -155,18 +159,18 @@ class _Loop:
         """Continue from the newest checkpoint, or begin."""
         algo, envs, training = actor_critic(self._training.sac, self._envs.spec), self._envs, self._training
         initial = lambda: initial_state(algo, self._seed)
-        found = self.folder.restore(jax.eval_shape(initial))
+        snapshot = self.folder.restore(jax.eval_shape(initial))
         self._last_evaluation = self.folder.last_timing
         capacity = -(-max(self._budget, self.folder.saved) // training.chunk) * training.chunk
         self._replay = Replay(envs.spec, capacity)
-        if found is None:
+        if snapshot is None:
             self.state: State = jax.jit(initial)()
             return
-        self._display.note(f"continuing {self.folder.path} from step {found.step:,}")
-        self.state, self._stages = jax.device_put(found.state), found.stages
-        if found.step < self._budget:
-            envs.resume(found.envs, found.rows)
-        self._replay.restore(found.rows)
+        self._display.note(f"continuing {self.folder.path} from step {snapshot.step:,}")
+        self.state, self._stages = jax.device_put(snapshot.state), snapshot.stages
+        if snapshot.step < self._budget:
+            envs.resume(snapshot.envs, snapshot.rows)
+        self._replay.restore(snapshot.rows)
 
     def run(self, until: str) -> Trained:
         training = self._training
@@ -176,10 +180,10 @@ class _Loop:
                 self._update()
                 if self.step % training.eval_every == 0:
                     self._evaluate()
-            asked = self._stop.asked  # once: a signal that comes after this waits for the next turn, and is saved there
-            if self.step % training.checkpoint_every == 0 or asked:
+            stopping = self._stop.asked  # read once: a later signal is handled, and saved, in the next turn
+            if self.step % training.checkpoint_every == 0 or stopping:
                 self._save()
-            if asked and self.step < self._budget:
+            if stopping and self.step < self._budget:
                 raise Interrupted(
                     f"stopped at step {self.step:,}; the checkpoint is in {self.folder.path}. Run the same command "
                     "again to continue.",
@@ -232,17 +236,17 @@ class _Loop:
             raise OdiceError(f"{self.folder.path}: SAC diverged at step {self.step:,}; try another seed.")
         network = jax.device_get(self.state.policy)
         episodes, threshold = self._training.eval_episodes, self.threshold
-        found = self._evaluator(self.folder.policy(network), episodes=episodes, seed=self._seed)
-        stage = Stage(self.step, found.mean, network)
-        if "medium" not in self._stages and threshold is not None and found.mean >= threshold:
+        evaluation = self._evaluator(self.folder.policy(network), episodes=episodes, seed=self._seed)
+        stage = Stage(self.step, evaluation.mean, network)
+        if "medium" not in self._stages and threshold is not None and evaluation.mean >= threshold:
             self._stages["medium"] = stage
-        if "best" not in self._stages or found.mean > self._stages["best"].mean:
+        if "best" not in self._stages or evaluation.mean > self._stages["best"].mean:
             self._stages["best"] = stage
-        self._log(found)
+        self._log(evaluation)
 
-    def _log(self, found: Evaluation) -> None:
+    def _log(self, evaluation: Evaluation) -> None:
         metrics = {name: float(value) for name, value in self._metrics.items()}
-        self.folder.evaluations.write({"step": self.step, **found.to_dict(), **metrics})
+        self.folder.evaluations.write({"step": self.step, **evaluation.to_dict(), **metrics})
         updates = self.step - max(self._last_evaluation, self._training.warmup)
         self.folder.timing.write(
             {
@@ -250,18 +254,18 @@ class _Loop:
                 "time": time.time(),
                 "env_steps_per_second": (self.step - self._last_evaluation) / max(self._seconds["env"], 1e-9),
                 "updates_per_second": updates / max(self._seconds["update"], 1e-9),
-                "evaluation_seconds": found.seconds,
+                "evaluation_seconds": evaluation.seconds,
             }
         )
         self._last_evaluation, self._seconds = self.step, {"env": 0.0, "update": 0.0}
-        self._display.scored(f"return {brief(found.mean)}", brief(self._stages["best"].mean))
+        self._display.scored(f"return {brief(evaluation.mean)}", brief(self._stages["best"].mean))
         self._display.update(metrics)
 
     def _random_return(self) -> float:
         """Mean return of the warm-up's episodes, of the finished ones if there are any."""
         envs = self._envs
-        found = segments(self._replay.rows[: self._training.warmup], envs.spec, envs.num_envs, envs.scale)
-        finished = [segment for segment in found if segment.over] or found
+        started = segments(self._replay.rows[: self._training.warmup], envs.spec, envs.num_envs, envs.scale)
+        finished = [segment for segment in started if segment.over] or started
         return float(np.mean([segment.episode.rewards.sum() for segment in finished]))
 
     def _save(self) -> None:

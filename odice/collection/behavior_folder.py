@@ -1,6 +1,6 @@
-"""The folder of a behavior's training: checkpoints to continue from, logs, and the policies that recipes ask for.
+"""The folder of a behavior policy's training: checkpoints, logs, and the policies that recipes need.
 
-A checkpoint holds the networks, the whole replay, where every environment stands, and two policies: the first that was
+A checkpoint holds the networks, the replay, the state of every environment, and two policies: the first that was
 good enough to count as *medium*, and the best. Everything random is a function of (seed, step), so a training that was
 interrupted ends with the same bytes as one that was not.
 """
@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
     rows: np.ndarray
     """The replay (`replay.pack`), one row per step."""
     envs: dict[str, list[int]]
-    """Where each environment stands (`VectorEnv.state`)."""
+    """The state of each environment (`VectorEnv.state`)."""
     stages: dict[str, Stage]
 
     @property
@@ -50,7 +50,7 @@ class Snapshot(NamedTuple):
 
 
 class BehaviorFolder:
-    """What a training has written so far. `restore` comes first; it opens the logs."""
+    """The files of a training. Call `restore` first: it opens the logs."""
 
     def __init__(self, directory: RunDirectory, envs: VectorEnv, cfg: SACConfig):
         self.path, self._policies = directory.path, directory.policy
@@ -61,22 +61,23 @@ class BehaviorFolder:
         """The step of the newest checkpoint."""
 
     def restore(self, like: State) -> Snapshot | None:
-        """The newest checkpoint, or None if there is none. `like` has the shapes of the state."""
+        """Load the newest checkpoint; None if there is none. `like` has the shapes of the state."""
 
-        def wanted(facts: dict[str, Any]) -> Any:
+        def shapes(facts: dict[str, Any]) -> Any:
             replay = jax.ShapeDtypeStruct((facts["step"], width(self._envs.spec)), jnp.float32)
             return {"state": like, "rows": replay, **dict.fromkeys(STAGES, like.policy)}
 
-        found = self._checkpoints.restore(wanted)
-        self.saved = found.step if found else 0
+        checkpoint = self._checkpoints.restore(shapes)
+        self.saved = checkpoint.step if checkpoint else 0
         self._checkpoints.forget_after(self.saved)
         self.evaluations = JsonLines(self.path / "evaluations.jsonl", self.saved)
         self.timing = JsonLines(self.path / "timing.jsonl", self.saved)
         self._logs = [self.evaluations, self.timing]
-        if found is None:
+        if checkpoint is None:
             return None
-        stages = {name: Stage(step, mean, found.arrays[name]) for name, (step, mean) in found.facts["stages"].items()}
-        return Snapshot(found.arrays["state"], np.array(found.arrays["rows"]), found.facts["envs"], stages)
+        arrays, facts = checkpoint.arrays, checkpoint.facts
+        stages = {name: Stage(step, mean, arrays[name]) for name, (step, mean) in facts["stages"].items()}
+        return Snapshot(arrays["state"], np.array(arrays["rows"]), facts["envs"], stages)
 
     def save(self, now: Snapshot) -> None:
         """Write a checkpoint, then the policies as folders of their own."""

@@ -73,16 +73,17 @@ def collect(
 ) -> Dataset:
     """Make a data set in an environment; the same as `odice data collect`.
 
-    env: a name, or a function that makes an environment.
-    recipe: see `odice.collection.recipes`; leave it out if a `policy` is given.
-    steps: how many; 100,000 by default. Of a replay, whole episodes drawn evenly from it; all of it by default.
-    out: also write it there (`Dataset.save`).
-    target: an expert's return, where no reference is known.
-    budget: steps that the behavior may learn for.
-    policy: roll this out instead: a run or policy folder, or a function from observations to actions.
-    behavior: folder of the behavior's training, shared by the recipes of an environment and a seed; by default
-        runs/collect/ENV/seed-N. If it was interrupted there, it is continued.
-    noise: standard deviation of the noise on a planner's actions.
+    Args:
+        env: a name, or a function that makes an environment.
+        recipe: see `odice.collection.recipes`; leave it out if a `policy` is given.
+        steps: how many; 100,000 by default. Of a replay, complete episodes drawn uniformly; all of it by default.
+        out: also write it there (`Dataset.save`).
+        target: an expert's return, where no reference is known.
+        budget: steps that the behavior may learn for.
+        policy: roll this out instead: a run or policy folder, or a function from observations to actions.
+        behavior: folder of the behavior's training, shared by the recipes of an environment and a seed; by default
+            runs/collect/ENV/seed-N. If it was interrupted there, it is continued.
+        noise: standard deviation of the noise on a planner's actions.
     """
     if plans(env, recipe, policy):
         steps = STEPS if steps is None else steps
@@ -172,7 +173,7 @@ class _Collector:
         return [self._stage(name, stage, each) for name, stage in stages.items()]
 
     def join(self, subsets: list[Subset], recipe: str, trained: Trained | None) -> Dataset:
-        """One data set that says how it was made."""
+        """Concatenate the subsets into one data set, with its history."""
         envs = self._opened[-1]
         task = envs.task
         dataset = concatenate([subset.data for subset in subsets])
@@ -201,7 +202,7 @@ class _Collector:
         return Subset(self._roll_out(envs, sampled(stage.policy, envs), steps), origin)
 
     def _replay(self, rows: np.ndarray, steps: int | None) -> Subset:
-        """The replay's episodes; if fewer steps are asked for, as many of them as are needed, drawn evenly."""
+        """The replay's episodes, or for a smaller number of steps a uniform sample of them."""
         envs = self._open("random")
         data = _dataset([segment.episode for segment in segments(rows, envs.spec, envs.num_envs, envs.scale)])
         origin = f"the replay of {len(rows):,} steps of SAC, {self._training.warmup:,} of them random"
@@ -209,9 +210,9 @@ class _Collector:
             order = np.random.default_rng([self._seed, 5]).permutation(data.n_episodes)
             enough = int(np.searchsorted(np.cumsum(data.lengths[order]), steps)) + 1
             data = data.select(np.sort(order[:enough])).first(steps)
-            origin += f", of which {steps:,} in whole episodes were drawn evenly"
+            origin += f", of which {steps:,} in complete episodes were drawn uniformly"
         elif steps is not None and steps > len(rows):
-            origin += f" (--steps asked for {steps:,})"
+            origin += f" (--steps was {steps:,})"
         return Subset(data, origin)
 
     def _roll_out(self, envs: VectorEnv, behave: Behave, steps: int) -> Dataset:

@@ -1,7 +1,7 @@
-"""A replay: what several environments that step together have seen, one packed row per step.
+"""The replay of environments that step in parallel: one packed row per step.
 
 A row is `obs, action in [-1, 1], reward, next_obs, terminated, truncated`, all float32. Row `t * num_envs + i` is step
-t of environment i. So the steps of one environment lie `num_envs` rows apart, and its episodes can be read back whole.
+t of environment i. So the steps of one environment lie `num_envs` rows apart, and its episodes can be read back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pack(spec: Spec, obs, action, reward, next_obs, terminated, truncated) -> np
 
 
 class Segment(NamedTuple):
-    """One episode of a replay, and where it lies there."""
+    """One episode of a replay, and its place in it."""
 
     start: int
     """The step of its environment at which it starts."""
@@ -43,10 +43,10 @@ class Segment(NamedTuple):
 def segments(rows: np.ndarray, spec: Spec, num_envs: int, scale: Callable[[np.ndarray], np.ndarray]) -> list[Segment]:
     """The episodes in the order in which they started; `scale` gives actions the environment's units.
 
-    One that the replay cuts counts as truncated there: its final observation is known.
+    One that the replay cuts counts as truncated: its final observation is known.
     """
-    found = [segment for i in range(num_envs) for segment in _of_env(rows[i::num_envs], i, spec, scale)]
-    return sorted(found, key=lambda segment: (segment.start, segment.env))
+    unordered = [segment for i in range(num_envs) for segment in _of_env(rows[i::num_envs], i, spec, scale)]
+    return sorted(unordered, key=lambda segment: (segment.start, segment.env))
 
 
 def _of_env(rows: np.ndarray, env: int, spec: Spec, scale: Callable[[np.ndarray], np.ndarray]) -> Iterator[Segment]:
@@ -56,12 +56,12 @@ def _of_env(rows: np.ndarray, env: int, spec: Spec, scale: Callable[[np.ndarray]
         ends = np.append(ends, len(rows) - 1)
     start = 0
     for end in ends.tolist():
-        here = rows[start : end + 1]
-        observations = np.concatenate([here[:, :o], here[-1:, o + a + 1 : 2 * o + a + 1]])
-        terminated, truncated = (here[-1, -2:] > 0).tolist()
-        actions = scale(here[:, o : o + a])
+        part = rows[start : end + 1]
+        observations = np.concatenate([part[:, :o], part[-1:, o + a + 1 : 2 * o + a + 1]])
+        terminated, truncated = (part[-1, -2:] > 0).tolist()
+        actions = scale(part[:, o : o + a])
         over = terminated or truncated
-        episode = Episode(observations, actions, here[:, o + a], terminated, truncated or not over)
+        episode = Episode(observations, actions, part[:, o + a], terminated, truncated or not over)
         yield Segment(start, env, over, episode)
         start = end + 1
 

@@ -1,4 +1,4 @@
-"""Episodes of a behavior as data: whole episodes, in the order in which they started."""
+"""Complete episodes of a behavior policy, in the order in which they started."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from odice.data.dataset import Episode
 from odice.errors import OdiceError
 from odice.training.progress import Display
 
-LOOK_EVERY = 100
-"""Steps of the environments between two looks at whether enough episodes are over."""
+CHECK_EVERY = 100
+"""Steps between two checks whether enough episodes are complete."""
 Behave = Callable[[np.ndarray, int], np.ndarray]
 """From the observations of the environments and the step to actions in [-1, 1]."""
 
 
 def roll_out(envs: VectorEnv, behave: Behave, steps: int, display: Display) -> list[Episode]:
-    """Episodes with at least `steps` steps together. An episode that started early is kept however long it lasts."""
+    """Collect episodes with at least `steps` steps in total; an episode that started early is kept, however long."""
     rows: list[np.ndarray] = []
-    whole: list[Segment] = []
-    while sum(len(segment.episode.rewards) for segment in whole) < steps:
-        rows += [envs.step(behave(envs.obs, len(rows) + i)) for i in range(LOOK_EVERY)]
-        found = segments(np.concatenate(rows), envs.spec, envs.num_envs, envs.scale)
-        running = next((i for i, segment in enumerate(found) if not segment.over), len(found))
-        whole = found[:running]
+    complete: list[Segment] = []
+    while sum(len(segment.episode.rewards) for segment in complete) < steps:
+        rows += [envs.step(behave(envs.obs, len(rows) + i)) for i in range(CHECK_EVERY)]
+        started = segments(np.concatenate(rows), envs.spec, envs.num_envs, envs.scale)
+        running = next((i for i, segment in enumerate(started) if not segment.over), len(started))
+        complete = started[:running]
         display.tick(min(len(rows) * envs.num_envs, steps))
-    return [segment.episode for segment in whole]
+    return [segment.episode for segment in complete]
 
 
 def at_random(envs: VectorEnv) -> Behave:
@@ -45,13 +45,13 @@ def at_random(envs: VectorEnv) -> Behave:
 
 
 def sampled(policy: SquashedPolicy, envs: VectorEnv) -> Behave:
-    """Draws of a trained policy, as D4RL's data are: with its noise."""
+    """Actions sampled from a trained policy, as in D4RL's data."""
     seed = int(np.random.SeedSequence(envs.seed).generate_state(1)[0]) & 0x7FFFFFFF
     return lambda obs, step: np.asarray(explore(policy, obs, seed, step))
 
 
 def given(act: Callable[[np.ndarray], Any], envs: VectorEnv, name: str) -> Behave:
-    """A policy from outside: a batch of observations to a batch of the environment's actions."""
+    """A user's policy: from a batch of observations to a batch of the environment's actions."""
     shape = (envs.num_envs, envs.spec.action_dim)
 
     def behave(obs: np.ndarray, step: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Environments that step together, each starting its next episode by itself.
+"""Environments that step in parallel, each starting its next episode by itself.
 
 The seed of an episode is a function of (seeds, index of the environment, number of the episode). So the state of an
 environment can be written down as its episode's number and the actions since its start: `resume` plays them again and
@@ -16,7 +16,7 @@ from odice.collection.replay import pack
 from odice.envs.make import Task
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Environment, maker
-from odice.evaluation.simulator.rollout import ENDLESS
+from odice.evaluation.simulator.rollout import MAX_STEPS
 from odice.types import Spec
 
 if TYPE_CHECKING:
@@ -51,20 +51,22 @@ class VectorEnv:
 
     @property
     def state(self) -> dict[str, list[int]]:
-        """Where each environment stands: the number of its episode, and how many steps of it are made."""
+        """The episode number and the step within the episode, of each environment."""
         return {"number": self._number.tolist(), "length": self._length.tolist()}
 
     def scale(self, action: np.ndarray) -> np.ndarray:
-        """From [-1, 1] to the environment's units. (Not `action_map`: another order rounds differently, and data
-        exist.)"""
+        """Map an action in [-1, 1] to the environment's units.
+
+        `odice.action_map` computes in another order, which rounds differently; collected data must stay the same.
+        """
         return np.clip((self.high + self.low) / 2 + (self.high - self.low) / 2 * action, self.low, self.high)
 
     def unscale(self, action: np.ndarray) -> np.ndarray:
-        """The inverse; what lies outside of the bounds is clipped."""
+        """Map an action in the environment's units to [-1, 1], clipped to the bounds."""
         return np.clip((action - (self.high + self.low) / 2) / ((self.high - self.low) / 2), -1.0, 1.0)
 
     def step(self, action: np.ndarray) -> np.ndarray:
-        """Step every environment with an action in [-1, 1]; gives the rows of the replay."""
+        """Step every environment with an action in [-1, 1]; return the rows of the replay."""
         before, after = self.obs, np.empty_like(self.obs)
         rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((2, self.num_envs), bool)
         for i in range(self.num_envs):
@@ -78,12 +80,18 @@ class VectorEnv:
             self._number[i] += 1
             self._length[i] = 0
             self.obs[i] = self._reset(i)
-        if self._length.max() >= ENDLESS:
-            raise OdiceError(f"{self.task.name} did not end within {ENDLESS} steps; cut its episodes with --max-steps.")
+        if self._length.max() >= MAX_STEPS:
+            raise OdiceError(
+                f"{self.task.name} did not end within {MAX_STEPS} steps; cut its episodes with --max-steps."
+            )
         return rows
 
     def resume(self, state: dict[str, list[int]], rows: np.ndarray) -> bool:
-        """Back to where the environments stood after `rows`. False if one went another way: its episode starts over."""
+        """Restore the environments to their state after `rows`, by replaying their actions.
+
+        Returns:
+            False if an environment did not repeat itself; its episode is then cut and a new one starts.
+        """
         o, a = self.spec.obs_dim, self.spec.action_dim
         self._number[:], self._length[:] = state["number"], state["length"]
         same = True
@@ -131,7 +139,7 @@ class VectorEnv:
 
 
 def _open(env: Environment, count: int, max_steps: int | None, allow_import: bool) -> tuple[Task, list[gymnasium.Env]]:
-    """The environments, or a sentence that says why data cannot be collected in them."""
+    """Make `count` environments; refuse those whose actions are not a finite box."""
     from gymnasium import spaces
 
     task, make_env = maker(env, max_steps, allow_import)

@@ -1,1 +1,1 @@
-"""Environments: what a name stands for, and those that Gymnasium does not have as this library needs them."""
+"""Environments by name, and those that Gymnasium lacks: D4RL's mazes and small ones with known optima."""

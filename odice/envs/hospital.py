@@ -2,7 +2,7 @@
 
 Three signs drift away from zero, and each treatment moves them by a matrix of its own. Signs near zero send the patient
 home (+1), signs far from it mean death (-1); after 20 steps the patient leaves for another ward (0, truncated). The
-observation is the three signs, the age, and the time. It stands for the logs that people have who cannot try things:
+observation is the three signs, the age, and the time. It is typical of logs from places where nothing can be tried:
 few episodes, choices instead of torques, one reward at the end.
 """
 

@@ -1,4 +1,4 @@
-"""Environments by name: what a data set's or a user's name stands for, and how to build it.
+"""Environments by name.
 
 | name                               | environment                                                                   |
 |------------------------------------|-------------------------------------------------------------------------------|
@@ -10,7 +10,7 @@
 | `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward             |
 | `odice/AntRun-v0`                  | Ant-v5 without contact forces: where a gait for the ant's mazes is trained    |
 
-`resolve` only looks names up; `make` builds.
+`resolve` gives the task of a name; `make` builds its environment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRUSTED = ("gymnasium.", "gymnasium_robotics.", "odice.")
 
 @dataclass(frozen=True)
 class Task:
-    """What a name stands for."""
+    """The environment, reference returns and observation layout of a name."""
 
     name: str
     env_id: str
@@ -53,7 +53,7 @@ class Task:
 
 
 def resolve(name: str) -> Task:
-    """What a name stands for, without building anything."""
+    """The task of a name, without building anything."""
     from odice.envs.mazes import maze_of
 
     if maze := maze_of(name):
@@ -85,9 +85,11 @@ def make(
 ) -> gymnasium.Env:
     """Build the environment of a name: flat float observations, Box or Discrete actions.
 
-    `max_steps` replaces the environment's own time limit. Gymnasium's `module:Name-v0` imports that module, and a
-    registered name imports what its package says, so only names of Gymnasium, gymnasium-robotics and odice are accepted
-    without `allow_import`: set it for a name that a person typed, not for one that was read from a file.
+    Args:
+        max_steps: time limit of an episode, instead of the environment's own.
+        render_mode: Gymnasium's.
+        allow_import: also accept names of other packages than Gymnasium, gymnasium-robotics and odice, which import
+            that package: set it for a name that the user typed, not for one that was read from a file.
     """
     import gymnasium
 
@@ -139,7 +141,7 @@ def own_env(env: Callable[..., gymnasium.Env]) -> str:
 def _check_origin(env_id: str) -> None:
     """Refuse an environment of a package that no file may choose. Only the registry is read; nothing is imported.
 
-    A name without a version stands for the newest one. A class that was registered itself, not by its path, is the
+    A name without a version means the newest one. A class that was registered itself, not by its path, is the
     running program's own: it is imported already.
     """
     import gymnasium
@@ -155,7 +157,7 @@ def _check_origin(env_id: str) -> None:
 
 
 def _not_found(name: str, error: Exception) -> OdiceError:
-    """The nearest of the names that would work, and what Gymnasium says."""
+    """The error of an unknown name, with the nearest known one."""
     import gymnasium
 
     d4rl = (each for each in REFERENCES if robot_of(each) == "antmaze" or ROBOTS[robot_of(each)].env_id)
@@ -166,7 +168,7 @@ def _not_found(name: str, error: Exception) -> OdiceError:
 
 
 def _quiet_mujoco() -> None:
-    """MuJoCo writes its warnings to `MUJOCO_LOG.TXT` in the working directory unless somebody listens."""
+    """MuJoCo writes its warnings to `MUJOCO_LOG.TXT` in the working directory unless a handler is set."""
     try:
         import mujoco
     except ImportError:
@@ -176,7 +178,7 @@ def _quiet_mujoco() -> None:
 
 
 def adapt(env: gymnasium.Env, task: Task, max_steps: int | None = None) -> gymnasium.Env:
-    """Observations as one vector and a time limit if one is asked for, or a clear refusal."""
+    """Flatten the observations and set the time limit; refuse observation and action spaces of other kinds."""
     from gymnasium import spaces, wrappers
 
     if max_steps is not None:

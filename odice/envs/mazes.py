@@ -1,10 +1,10 @@
 """AntMaze and PointMaze as D4RL has them: one start cell, one goal that the robot does not see, and success ends it.
 
-gymnasium-robotics (the extra `mazes`) needs four corrections for that, all made here: it moves the goal by up to a
+gymnasium-robotics (the extra `mazes`) needs four corrections for that: it moves the goal by up to a
 meter at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves
 a model file behind in the temporary directory for each environment.
 
-The name of a maze also says which data belong to it (`collection.planner` makes them, docs/mazes.md explains them). The
+The name of a maze also selects its data (`collection.planner` makes them, docs/mazes.md explains them). The
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
 """
 
@@ -58,7 +58,7 @@ class Maze(NamedTuple):
 
 
 def maze_of(name: str) -> Maze | None:
-    """The maze that a name stands for: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
+    """The maze of a name: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
     if match := re.fullmatch(r"(ant|point)maze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
         robot, size, variant = match[1], match[2], (match[3] or "")[1:]
         version = LATEST[robot]
@@ -73,7 +73,7 @@ def play_targets(maze: Maze) -> list[tuple[int, int]]:
     """The hand-picked cells that the robot visits in `play` data: gymnasium-robotics' choice, and the goal."""
     picked = getattr(_maps(maze.name), f"{SIZES[maze.size].layout}_DIVERSE_G", None)
     if picked is None:
-        raise OdiceError(f"{maze.name}: nobody picked targets for this maze; use the suffix -diverse, or none.")
+        raise OdiceError(f"{maze.name}: there are no play targets for this maze; use the suffix -diverse, or none.")
     cells = [(row, column) for row, column in np.argwhere(np.array(picked) == "g").tolist()]
     return list(dict.fromkeys([*cells, SIZES[maze.size].goal]))  # in the large maze the goal is one of those picked
 

@@ -1,4 +1,4 @@
-"""Start states a little off the usual ones: does a policy recover, or does it only know one path?"""
+"""Perturbed start states, to test whether a policy recovers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def perturb_start(env: gymnasium.Env, scale: float, rng: np.random.Generator) ->
     elif isinstance(state := getattr(world, "state", None), np.ndarray | tuple | list):
         state = np.asarray(state, np.float64)
         world.state = state + scale * rng.standard_normal(state.shape)
-        look = getattr(world, "_get_obs", None) or getattr(world, "_get_ob", None)
-        obs = world.state if look is None else look()
+        observe = getattr(world, "_get_obs", None) or getattr(world, "_get_ob", None)
+        obs = world.state if observe is None else observe()
     else:
         raise OdiceError(
             f"{type(world).__name__} does not let its start state be set, so start noise is not possible; leave it out."

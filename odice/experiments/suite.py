@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 
 from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training, train
-from odice.collection.choices import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
-from odice.collection.outside import outside_policy
+from odice.collection.discrete import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
+from odice.collection.import_policy import import_policy
 from odice.collection.planner.mazes import collect_maze
 from odice.collection.recipes import collect
 from odice.data.dataset import Dataset
@@ -83,12 +83,12 @@ class Walk:
         if maze.robot == "point":
             return collect_maze(self.env, self.steps)
         if place.policy is not None:
-            return collect_maze(self.env, self.steps, policy=outside_policy(place.policy, place.allow_import))
+            return collect_maze(self.env, self.steps, policy=import_policy(place.policy, place.allow_import))
         folder = place.behavior(GAIT)
         trained = train(GAIT, folder, budget=self.budget, training=self.training, quiet=place.quiet)
         if trained.best is None:
             raise OdiceError(f"{folder}: the gait was never evaluated in {trained.step:,} steps; give one: --policy.")
-        data = collect_maze(self.env, self.steps, policy=outside_policy(str(folder / "policy" / "best"), False))
+        data = collect_maze(self.env, self.steps, policy=import_policy(str(folder / "policy" / "best"), False))
         return _without_path(data, folder, f"SAC's best in {trained.step:,} steps of {GAIT}, {trained.best.mean:.1f}")
 
     @property

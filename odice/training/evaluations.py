@@ -15,7 +15,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from odice.evaluation.simulator.evaluate import Evaluation, Evaluator
-from odice.evaluation.simulator.process import EvaluatorProcess, Unfit
+from odice.evaluation.simulator.process import EvaluatorProcess, UnknownToWorker
 from odice.policy.policy import Policy
 
 LEAVE_SECONDS = 5.0
@@ -61,7 +61,7 @@ class BackgroundEvaluator:
         if not self._here and (self._process is None or not self._process.alive):
             try:
                 self._process = self._start()
-            except Unfit:
+            except UnknownToWorker:
                 self._here = True
         if self._stopped:
             raise InterruptedError("the run stops")

@@ -21,7 +21,7 @@ from odice.algos.validation import settings_dict
 from odice.d4rl import brief, normalized_score
 from odice.errors import Diverged, OdiceError
 from odice.evaluation.simulator.evaluate import Evaluation, evaluation_seed
-from odice.evaluation.simulator.rollout import GivenUp
+from odice.evaluation.simulator.rollout import EvaluationTimeout
 from odice.files import checksum
 from odice.jsonable import jsonable
 from odice.policy.file import is_name
@@ -293,7 +293,7 @@ class SeedRun:
         self._pending = None
         try:
             found, self._given_up = future.result(), 0
-        except GivenUp as error:
+        except EvaluationTimeout as error:
             self._give_up(step, error)
             return True
         self._timing.write({"step": step, "evaluation_seconds": found.seconds})
@@ -309,7 +309,7 @@ class SeedRun:
         self._display.scored(f"{kind} {_short(found, found.mean)}", _short(found, best))
         return True
 
-    def _give_up(self, step: int, error: GivenUp) -> None:
+    def _give_up(self, step: int, error: EvaluationTimeout) -> None:
         """An environment that hangs costs its evaluation, not the run."""
         self._given_up += 1
         after = "the run goes on" if self._given_up < GIVE_UP else "it is the second in a row, so no more are tried"

@@ -16,7 +16,7 @@ import odice
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluator
 from odice.evaluation.simulator.process import EvaluatorProcess
-from odice.evaluation.simulator.rollout import GivenUp
+from odice.evaluation.simulator.rollout import EvaluationTimeout
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
 from odice.training.evaluations import BackgroundEvaluator
@@ -50,7 +50,7 @@ def test_the_numbers_are_those_of_an_evaluation_here():
                 there(policy, episodes=0, seed=0, max_seconds=60)
         finally:
             there.close()
-    with pytest.raises(GivenUp, match=r"ended the process that it ran in \(signal 9\)"):
+    with pytest.raises(EvaluationTimeout, match=r"ended the process that it ran in \(signal 9\)"):
         there(policy, episodes=1, seed=0, max_seconds=60)
 
 

@@ -8,7 +8,7 @@
 
 The reward is that of the evaluation task, whatever the robot walks to: 1 at its goal, where the episode ends, else 0. A
 robot that has reached another target gets a new one and goes on until the time limit. So the way from the start to the
-goal has to be stitched together from segments of several episodes. docs/mazes.md says what differs from D4RL's mazes.
+goal has to be stitched from segments of several episodes. docs/mazes.md lists what differs from D4RL's mazes.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ def collect_maze(
 ) -> Dataset:
     """Walk a maze for `steps` steps. The same arguments give the same data.
 
-    name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
-    policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on
-        `odice/AntRun-v0`, or any function of a batch of its observations.
-    noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
-    progress: called with the number of steps so far after each episode.
+    Args:
+        name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
+        policy: for the ant, a gait that runs along +x: a run or policy folder, a `Policy` that was trained on
+            `odice/AntRun-v0`, or any function of a batch of its observations.
+        noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
+        progress: called with the number of steps so far after each episode.
     """
     maze = maze_of(name)
     if maze is None:
@@ -101,7 +102,7 @@ def collect_maze(
 
 
 def plans(env: Any, recipe: str | None, policy: Any) -> bool:
-    """Whether the planner is asked for: by its name, or by a maze with no recipe and no policy but a gait."""
+    """Whether the planner collects: by its name, or in a maze with no recipe and no policy but a gait."""
     if recipe is not None or not isinstance(env, str) or maze_of(env) is None:
         return recipe == "planner"
     policy = open_policy(policy) if isinstance(policy, str | Path) else policy
@@ -149,8 +150,8 @@ class Walker:
 
     def _route(self, obs: Float[Arr, " obs"], rng: np.random.Generator) -> Route:
         """The way to a new target in another cell: the goal itself, or a point near the center of the cell."""
-        here = self.grid.cell(obs[:2])
-        cell = _pick([cell for cell in self.targets if cell != here], rng)
+        current = self.grid.cell(obs[:2])
+        cell = _pick([cell for cell in self.targets if cell != current], rng)
         offset = np.zeros(2) if cell == self.goal else rng.uniform(-TARGET_SPREAD, TARGET_SPREAD, 2)
         return Route(self.grid, self.grid.center(cell) + self.grid.scale * offset, obs[:2])
 

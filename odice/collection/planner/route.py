@@ -38,22 +38,22 @@ class Grid:
         return int(np.floor(rows / 2 - xy[1] / self.scale)), int(np.floor(xy[0] / self.scale + columns / 2))
 
     def neighbors(self, cell: Cell) -> list[Cell]:
-        """The free cells beside a cell; the maze is walled, so none lies outside."""
+        """The free cells adjacent to a cell; the maze is walled, so none is out of range."""
         row, column = cell
-        beside = ((row, column + 1), (row - 1, column), (row, column - 1), (row + 1, column))
-        return [one for one in beside if self.free[one]]
+        adjacent = ((row, column + 1), (row - 1, column), (row, column - 1), (row + 1, column))
+        return [one for one in adjacent if self.free[one]]
 
     def distances(self, target: Cell) -> dict[Cell, int]:
         """Moves to the target from every cell that has a way there."""
-        found = {target: 0}
+        distance = {target: 0}
         queue = deque([target])
         while queue:
             cell = queue.popleft()
-            for beside in self.neighbors(cell):
-                if beside not in found:
-                    found[beside] = found[cell] + 1
-                    queue.append(beside)
-        return found
+            for neighbor in self.neighbors(cell):
+                if neighbor not in distance:
+                    distance[neighbor] = distance[cell] + 1
+                    queue.append(neighbor)
+        return distance
 
 
 class Route:
@@ -66,9 +66,9 @@ class Route:
 
     def waypoint(self, xy: Float[Arr, " 2"]) -> Float[Arr, " 2"]:
         """The point to head for from `xy`: a cell's center, in the last cell the target itself."""
-        here = self.grid.cell(xy)
-        if here in self._distance and here != self._aim and here not in self.grid.neighbors(self._aim):
-            self._aim = here
+        current = self.grid.cell(xy)
+        if current in self._distance and current != self._aim and current not in self.grid.neighbors(self._aim):
+            self._aim = current
         near = np.linalg.norm(xy - self.grid.center(self._aim)) < ARRIVED * self.grid.scale
         if near:
             self._aim = self._after(self._aim)

@@ -1,9 +1,9 @@
-"""Episodes in a simulator: what a policy really earns.
+"""Returns of a policy in a simulator.
 
-Many environments are stepped together, so that one batched call of the policy serves them all. The result of an episode
-depends on its seed alone, not on how many others run beside it. But matrix products round differently for other batch
-sizes, and a contact-rich simulator turns the last bit into another episode. So the policy always sees a batch of
-`BATCH_ENVS` rows, and episode i always sits in row i modulo `BATCH_ENVS`.
+Environments are stepped in parallel, with one batched call of the policy for all of them. The result of an episode
+depends on its seed alone, not on how many others run. But matrix products round differently for other batch sizes, and
+a contact-rich simulator turns the last bit into another episode. So the policy always sees a batch of `BATCH_ENVS`
+rows, and episode i is always row i modulo `BATCH_ENVS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from odice.d4rl import normalized_score
 from odice.envs.make import Task, adapt, make, resolve
 from odice.errors import OdiceError
-from odice.evaluation.simulator.rollout import BATCH_ENVS, ENDLESS, Act, Clock, Pool, Rollout, play
+from odice.evaluation.simulator.rollout import BATCH_ENVS, MAX_STEPS, Act, Deadline, Rollout, StepPool, play
 
 if TYPE_CHECKING:
     import gymnasium
@@ -29,14 +29,14 @@ Environment = str | Callable[[], "gymnasium.Env"]
 
 
 def name_of(given: Any) -> str:
-    """What messages call an environment or a policy: its name or path, else the name of the function or the class."""
+    """The name of an environment or a policy for messages: its name or path, else that of the function or class."""
     return str(given) if isinstance(given, str | Path) else getattr(given, "__name__", type(given).__name__)
 
 
 def maker(
     env: Environment, max_steps: int | None = None, allow_import: bool = False
 ) -> tuple[Task, Callable[[], gymnasium.Env]]:
-    """The task of an environment, and a function that makes one more of it."""
+    """The task of an environment, and a function that makes the environment."""
     if isinstance(env, str):
         return resolve(env), lambda: make(env, max_steps=max_steps, allow_import=allow_import)
     task = Task(name_of(env), name_of(env))
@@ -45,7 +45,7 @@ def maker(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every episode's raw return, length and seed, and what is read from them."""
+    """Every episode's raw return, length and seed, and statistics of them."""
 
     env_id: str
     returns: np.ndarray
@@ -56,7 +56,7 @@ class Evaluation:
     start_noise: float = 0.0
     seconds: float = 0.0
     costs: np.ndarray | None = None
-    """What each episode cost, where the environment reports costs (`info["cost"]`, as Safety-Gymnasium does)."""
+    """The cost of each episode, where the environment reports costs (`info["cost"]`, as Safety-Gymnasium does)."""
 
     @property
     def cost(self) -> float | None:
@@ -140,13 +140,18 @@ def evaluate(
     max_seconds: float = 600.0,
     allow_import: bool = False,
 ) -> Evaluation:
-    """Run episodes of `act` in an environment. For many evaluations keep an `Evaluator`, which keeps its environments.
+    """Run episodes of `act` in an environment. For many evaluations use an `Evaluator`, which keeps its environments.
 
-    act: from a batch of raw observations to a batch of actions, e.g. a `Policy`.
-    env: a name, or a function that makes an environment.
-    noise: standard deviation of Gaussian noise on every observed number, in the observation's own units.
-    start_noise: the same on the state in which an episode starts.
-    reference: returns that count as 0 and 100; by default the task's, where one is known.
+    Args:
+        act: from a batch of raw observations to a batch of actions, e.g. a `Policy`.
+        env: a name, or a function that makes an environment.
+        noise: standard deviation of Gaussian noise on every observed number, in the observation's own units.
+        start_noise: the same on the state in which an episode starts.
+        reference: returns that count as 0 and 100; by default the task's, where one is known.
+        envs: environments in parallel.
+        max_steps: time limit of an episode, instead of the environment's own.
+        max_seconds: limit of the evaluation, after which `EvaluationTimeout` is raised.
+        allow_import: also accept environments of other packages; see `odice.envs.make.make`.
     """
     with Evaluator(env, reference=reference, envs=envs, max_steps=max_steps, allow_import=allow_import) as evaluator:
         return evaluator(
@@ -160,8 +165,7 @@ def episode_seeds(seed: int, episodes: int) -> np.ndarray:
 
 
 def evaluation_seed(seed: int, step: int) -> int:
-    """The seed of a run's evaluation at a step: every evaluation draws new starts, and a resumed run the same ones
-    again."""
+    """The seed of a run's evaluation at a step: new starts at every step, the same ones in a resumed run."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 
@@ -191,15 +195,14 @@ class Evaluator:
         self._envs: list[gymnasium.Env] = [self._make()]
         spec = self._envs[0].spec
         own = spec.max_episode_steps if spec else None
-        self._endless = max(ENDLESS, max_steps or own or 0)
-        self._pool = Pool(self._envs[0])
+        self._step_limit = max(MAX_STEPS, max_steps or own or 0)
+        self._pool = StepPool(self._envs[0])
 
     @property
     def spec(self) -> str | None:
-        """What Gymnasium knows of the environment: two that are alike in it are the same one. None if it is not
-        registered."""
-        found = self._envs[0].unwrapped.spec
-        return None if found is None or not isinstance(found.entry_point, str) else repr(found)
+        """Gymnasium's specification of the environment, as text to compare; None if it is not registered."""
+        spec = self._envs[0].unwrapped.spec
+        return None if spec is None or not isinstance(spec.entry_point, str) else repr(spec)
 
     @property
     def obs_dim(self) -> int:
@@ -211,12 +214,12 @@ class Evaluator:
 
     def check(self, obs_dim: int, action_dim: int, discrete: bool) -> None:
         """Refuse a policy or a data set that does not belong to this environment."""
-        choices = getattr(self.action_space, "n", None)
-        width = self.action_space.shape[0] if choices is None else choices  # pyright: ignore
-        here, there = (self.obs_dim, int(width), choices is not None), (obs_dim, action_dim, discrete)
-        if here != there:
+        count = getattr(self.action_space, "n", None)
+        width = self.action_space.shape[0] if count is None else count  # pyright: ignore
+        own, given = (self.obs_dim, int(width), count is not None), (obs_dim, action_dim, discrete)
+        if own != given:
             raise OdiceError(
-                f"{self.env_id} has {_in_words(*here)}, but the policy or data has {_in_words(*there)}; "
+                f"{self.env_id} has {_in_words(*own)}, but the policy or data has {_in_words(*given)}; "
                 "choose another --env."
             )
 
@@ -237,12 +240,12 @@ class Evaluator:
         while len(self._envs) < min(self._parallel, episodes):
             self._envs.append(self._make())
         seeds = episode_seeds(seed, episodes)
-        rollouts = [Rollout(self.env_id, int(s), noise, start_noise, self._endless) for s in seeds]
-        began, clock = time.perf_counter(), Clock(self.env_id, max_seconds)
+        rollouts = [Rollout(self.env_id, int(s), noise, start_noise, self._step_limit) for s in seeds]
+        began, deadline = time.perf_counter(), Deadline(self.env_id, max_seconds)
         # Products of this size are slower on two BLAS threads than on one, and a hundred times so on a busy machine.
-        with threadpool_limits(1, "blas"), clock.alarm():
+        with threadpool_limits(1, "blas"), deadline.alarm():
             for first in range(0, episodes, BATCH_ENVS):
-                play(act, rollouts[first : first + BATCH_ENVS], self._envs, clock, self._pool)
+                play(act, rollouts[first : first + BATCH_ENVS], self._envs, deadline, self._pool)
         return Evaluation(
             env_id=self.env_id,
             returns=np.array([rollout.total for rollout in rollouts]),
@@ -270,12 +273,12 @@ class Evaluator:
 
 def _costs(rollouts: list[Rollout]) -> np.ndarray | None:
     """The cost of each episode, if any reported one."""
-    found = [rollout.cost for rollout in rollouts]
-    return None if all(cost is None for cost in found) else np.array([cost or 0.0 for cost in found])
+    costs = [rollout.cost for rollout in rollouts]
+    return None if all(cost is None for cost in costs) else np.array([cost or 0.0 for cost in costs])
 
 
 def _in_words(obs_dim: int, action_dim: int, discrete: bool) -> str:
-    actions = f"{action_dim} actions to choose from" if discrete else f"actions of {action_dim} numbers"
+    actions = f"{action_dim} discrete actions" if discrete else f"actions of {action_dim} numbers"
     return f"observations of {obs_dim} numbers and {actions}"
 
 

@@ -1,4 +1,4 @@
-"""One episode, many episodes stepped together, and the clock that watches them."""
+"""One episode, a batch of episodes stepped in parallel, and their time limit."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Act = Callable[[np.ndarray], Any]
 
 BATCH_ENVS = 16
 """Rows of every batch that the policy sees, however many environments run."""
-ENDLESS = 100_000
-"""Steps after which an episode in an environment without a time limit is taken for endless."""
+MAX_STEPS = 100_000
+"""Steps after which an episode in an environment without a time limit is an error."""
 
 
 class Rollout:
-    """One episode of an environment: what it earned, and how far it is."""
+    """One episode of an environment: its return so far, length and cost."""
 
-    def __init__(self, name: str, seed: int, noise: float, start_noise: float, endless: int = ENDLESS):
+    def __init__(self, name: str, seed: int, noise: float, start_noise: float, max_steps: int = MAX_STEPS):
         self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
-        self.rng = np.random.default_rng([seed, 1])  # noise of its own, whoever runs beside it
-        self.endless, self.total, self.length, self.over = endless, 0.0, 0, False
-        self.cost: float | None = None  # what `info["cost"]` added up to, where the environment says so
+        self.rng = np.random.default_rng([seed, 1])  # independent of the other episodes'
+        self.max_steps, self.total, self.length, self.over = max_steps, 0.0, 0, False
+        self.cost: float | None = None  # the sum of `info["cost"]`, where the environment reports it
 
     def start(self, env: gymnasium.Env) -> None:
         self.env = env
@@ -60,7 +60,7 @@ class Rollout:
             self.cost = (self.cost or 0.0) + cost
         self.length += 1
         self.obs = self._noisy(obs)
-        if not self.over and self.length >= self.endless:
+        if not self.over and self.length >= self.max_steps:
             raise OdiceError(f"{self.name} did not end within {self.length} steps; cut its episodes with --max-steps.")
         if self.over and not np.isfinite(self.total):
             raise OdiceError(f"{self.name} gave a return of {self.total} in the episode with seed {self.seed}.")
@@ -69,7 +69,7 @@ class Rollout:
         return obs + self.noise * self.rng.standard_normal(np.shape(obs)) if self.noise else obs
 
     def observed(self, shape: tuple[int, ...]) -> np.ndarray:
-        """The observation, if it has the declared shape: a shorter one would be spread over the batch in silence."""
+        """The observation, checked for the declared shape: a shorter one would be broadcast silently."""
         if np.shape(self.obs) != shape:
             raise OdiceError(
                 f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode "
@@ -89,7 +89,7 @@ class Rollout:
             ) from error
 
 
-def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Clock, pool: Pool) -> None:
+def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], deadline: Deadline, pool: StepPool) -> None:
     """Run at most `BATCH_ENVS` episodes to their end, as many at a time as there are environments."""
     batch = empty_batch(envs[0])
     convert = converter(envs[0].action_space, episodes[0].name)
@@ -106,7 +106,7 @@ def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], clock: Cl
         pool.each(Rollout.step, [(episode, action) for (_, episode), action in zip(running, actions, strict=True)])
         free += [episode.env for _, episode in running if episode.over]
         running = [item for item in running if not item[1].over]
-        clock.check()
+        deadline.check()
 
 
 def empty_batch(env: gymnasium.Env) -> np.ndarray:
@@ -136,8 +136,8 @@ def converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], l
     return convert
 
 
-class Pool:
-    """Steps environments in threads where that pays: MuJoCo releases Python's lock while it simulates.
+class StepPool:
+    """Step environments in threads where that pays: MuJoCo releases Python's lock while it simulates.
 
     Only for environments that ship with Gymnasium; one that a user wrote may share state between its instances.
     """
@@ -168,12 +168,12 @@ class Pool:
             self._threads.shutdown()
 
 
-class GivenUp(OdiceError):
-    """An evaluation took longer than it may, or took its process with it."""
+class EvaluationTimeout(OdiceError):
+    """An evaluation exceeded its time limit, or its process ended."""
 
 
-class Clock:
-    """Says when the time is up. In the main thread it also interrupts a step that does not return."""
+class Deadline:
+    """A time limit. In the main thread it also interrupts a step that does not return."""
 
     def __init__(self, name: str, seconds: float):
         self.name, self.seconds, self.deadline = name, seconds, time.perf_counter() + seconds
@@ -182,15 +182,15 @@ class Clock:
         if time.perf_counter() > self.deadline:
             raise self._error()
 
-    def _error(self) -> GivenUp:
-        return GivenUp(
+    def _error(self) -> EvaluationTimeout:
+        return EvaluationTimeout(
             f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with "
             "--max-steps."
         )
 
     @contextmanager
     def alarm(self) -> Iterator[None]:
-        """Interrupt what does not return: in the main thread, where the system has alarms and nobody else uses them."""
+        """Interrupt a call that does not return: in the main thread, where the system has alarms and none is set."""
         main = threading.current_thread() is threading.main_thread()
         free = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
         if not free or self.seconds > 1e8:

@@ -33,7 +33,7 @@ def record(
     max_frames: int = 300,
     allow_import: bool = False,
 ) -> int:
-    """Record the first episode of `evaluate` with this seed, up to `max_frames`; gives the number of frames."""
+    """Record the first episode of `evaluate` with this seed, up to `max_frames`; return the number of frames."""
     path = Path(path)
     writer = writer_for(path)
     _choose_backend()
@@ -59,28 +59,28 @@ def record(
 
 
 def _choose_backend() -> None:
-    """A machine without a display can still draw through EGL; MuJoCo would otherwise look for a window."""
+    """A machine without a display can still draw through EGL; MuJoCo would otherwise try to open a window."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def _follow(env: Any) -> None:
-    """Look through the model's own camera, which moves with the robot; Gymnasium's newer default does not."""
+    """Use the model's own camera, which moves with the robot; Gymnasium's newer default does not."""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is None:
         return
     import mujoco
 
     kind = mujoco.mjtObj.mjOBJ_CAMERA  # pyright: ignore[reportAttributeAccessIssue]
-    found = mujoco.mj_name2id(env.unwrapped.model, kind, "track")  # pyright: ignore[reportAttributeAccessIssue]
-    if found != -1:
-        renderer.camera_id = found
+    camera = mujoco.mj_name2id(env.unwrapped.model, kind, "track")  # pyright: ignore[reportAttributeAccessIssue]
+    if camera != -1:
+        renderer.camera_id = camera
 
 
 def _frame(env: Any, name: str) -> np.ndarray:
     try:
         frame = env.render()
-    except Exception as error:  # whatever a graphics stack can say
+    except Exception as error:  # a graphics stack can raise anything
         backend = os.environ.get("MUJOCO_GL")
         tried = f" (MUJOCO_GL={backend}; egl, osmesa and glfw are the choices)" if backend else ""
         raise OdiceError(f"{name} cannot be drawn on this machine{tried}: {type(error).__name__}: {error}") from error

@@ -13,7 +13,7 @@ from odice import Policy, evaluate
 from odice.core.policies import GaussianPolicy
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluation, Evaluator, episode_seeds, evaluation_seed
-from odice.evaluation.simulator.rollout import BATCH_ENVS, Clock
+from odice.evaluation.simulator.rollout import BATCH_ENVS, Deadline
 from odice.types import Spec
 
 
@@ -221,7 +221,7 @@ def test_an_endless_environment(monkeypatch):
         def step(self, action):
             return self.state, 0.0, False, False, {}
 
-    monkeypatch.setattr("odice.evaluation.simulator.evaluate.ENDLESS", 50)
+    monkeypatch.setattr("odice.evaluation.simulator.evaluate.MAX_STEPS", 50)
     with pytest.raises(OdiceError, match="did not end within 50 steps; cut its episodes with --max-steps"):
         evaluate(one, Endless)
     assert evaluate(one, Endless, episodes=2, max_steps=7).lengths.tolist() == [7, 7]
@@ -255,11 +255,11 @@ def test_the_alarm_leaves_other_timers_alone():
     import signal
 
     before = signal.getsignal(signal.SIGALRM)
-    with Clock("x", 100).alarm():
+    with Deadline("x", 100).alarm():
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    with Clock("x", float("inf")).alarm():
+    with Deadline("x", float("inf")).alarm():
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
@@ -305,9 +305,7 @@ def test_wrong_numbers(wrong):
 def test_check_names_both_sides():
     with Evaluator("CartPole-v1") as evaluator:
         evaluator.check(4, 2, True)
-        with pytest.raises(
-            OdiceError, match=r"4 numbers and 2 actions to choose from.*11 numbers and actions of 3 numbers"
-        ):
+        with pytest.raises(OdiceError, match=r"4 numbers and 2 discrete actions.*11 numbers and actions of 3 numbers"):
             evaluator.check(11, 3, False)
 
 

@@ -1,4 +1,4 @@
-"""Logs with discrete actions: a hospital whose physicians are half right, and habits of balancing a pole."""
+"""Data sets with discrete actions: hospital stays, and CartPole balanced by people of different skill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FEW_GOOD = (0.65, *[0.35] * 9)
 
 
 def hospital_log(episodes: int, seed: int = 0) -> Dataset:
-    """Stays in `odice/Hospital-v0`: a random treatment or the one that looks best for the next hour."""
+    """Stays in `odice/Hospital-v0`, with random or greedy treatments."""
 
     def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
         return int(rng.integers(TREATMENTS)) if rng.uniform() < AT_RANDOM else greedy_treatment(obs)
@@ -38,21 +38,21 @@ def hospital_log(episodes: int, seed: int = 0) -> Dataset:
 
 
 def cartpole_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = HABITS) -> Dataset:
-    """CartPole as several people balance it in turn, each with a habit of being right or wrong."""
+    """Episodes of CartPole by people in turn; `habits` are the shares of correct pushes of each."""
 
     def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
         fair = int(CONTROLLER @ obs > 0)
         return fair if rng.uniform() < habits[episode % len(habits)] else 1 - fair
 
-    told = f"{'ten' if len(habits) == 10 else len(habits)} habits in turn, right with the shares {habits}"
-    return _collect(CARTPOLE, choose, episodes, seed, told)
+    description = f"{'ten' if len(habits) == 10 else len(habits)} habits in turn, right with the shares {habits}"
+    return _collect(CARTPOLE, choose, episodes, seed, description)
 
 
 def _collect(env_id: str, choose: Choose, episodes: int, seed: int, behavior: str) -> Dataset:
     env, rng = make(env_id), np.random.default_rng(seed)
-    found = [_episode(env, choose, rng, number, seed * 100_000 + number) for number in range(episodes)]
+    collected = [_episode(env, choose, rng, number, seed * 100_000 + number) for number in range(episodes)]
     env.close()
-    dataset = from_episodes(found, discrete=True)
+    dataset = from_episodes(collected, discrete=True)
     returns = dataset.returns
     history = (
         f"collected in {env_id}, {episodes} episodes, seed {seed}: {behavior}",
