@@ -174,7 +174,6 @@ def test_another_configuration_in_the_folder_is_refused(whole):
         small(whole[0])
 
 
-
 def test_the_folder_says_how_fast_it_was(whole):
     timing = [json.loads(line) for line in (whole[0] / "timing.jsonl").read_text().splitlines()]
     assert all(row["env_steps_per_second"] > 0 and row["updates_per_second"] > 0 for row in timing)
