@@ -34,6 +34,7 @@ _PUBLIC = {
     "register_reward_map": "odice.data.preprocess",
     "report": "odice.reports.report",
     "train": "odice.training.train",
+    "trial": "odice.evaluation.trial",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
