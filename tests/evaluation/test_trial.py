@@ -1,6 +1,5 @@
 """The sequential test of a trial: exact numbers, false alarms under repeated reading, power, and bad input."""
 
-import itertools
 import json
 
 import numpy as np
@@ -143,12 +142,12 @@ def test_the_command_plans_and_judges(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (dict(trial=[], control=[1.0]), "no episodes"),
-        (dict(trial=[np.nan], control=[1.0]), "not finite"),
-        (dict(trial=[1.0], control=[1.0]), "nothing to compare"),
-        (dict(trial=[1.0], control=[0.0], limits=(1, 0)), "lower one first"),
-        (dict(trial=[2.0], control=[0.0], limits=(0, 1)), "outside the range"),
-        (dict(trial=[1.0], control=[0.0], alpha=0.7), "alpha"),
+        ({"trial": [], "control": [1.0]}, "no episodes"),
+        ({"trial": [np.nan], "control": [1.0]}, "not finite"),
+        ({"trial": [1.0], "control": [1.0]}, "nothing to compare"),
+        ({"trial": [1.0], "control": [0.0], "limits": (1, 0)}, "lower one first"),
+        ({"trial": [2.0], "control": [0.0], "limits": (0, 1)}, "outside the range"),
+        ({"trial": [1.0], "control": [0.0], "alpha": 0.7}, "alpha"),
     ],
 )
 def test_bad_input_gets_one_sentence(given, words):
@@ -156,7 +155,7 @@ def test_bad_input_gets_one_sentence(given, words):
         compare(**given)
 
 
-@pytest.mark.parametrize("flags", list(itertools.chain([[]], [["--control", "nowhere.csv"]])))
+@pytest.mark.parametrize("flags", [[], ["--control", "nowhere.csv"]])
 def test_the_command_names_what_is_missing(flags, capsys):
     assert main(["trial", *flags]) == 2
     assert "\n" not in capsys.readouterr().err.strip()
