@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import PurePath
 from typing import Any, NamedTuple
+
+import numpy as np
 
 # --- robots ----------------------------------------------------------------------------------------------------------
 
@@ -20,7 +23,7 @@ class Robot(NamedTuple):
     obs_dim: int
     action_dim: int
     env_id: str | None = None
-    """The closest environment that Gymnasium still has. Mazes are built in `odice.envs.mazes`."""
+    """The closest environment that Gymnasium still has. AntMaze is rebuilt in `odice.envs.antmaze`."""
 
 
 ROBOTS = {
@@ -150,6 +153,13 @@ def file_names(name: str) -> tuple[str, ...]:
     return (f"{name}.hdf5",)
 
 
+def name_of_file(path: PurePath) -> str | None:
+    """The data set whose file has this name; None where no file of D4RL is called so."""
+    return _FILES.get(path.name)
+
+
+_FILES = {file: name for name in REFERENCES for file in file_names(name)}
+
 _HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 
 
@@ -158,6 +168,74 @@ def address(name: str) -> str | None:
     if not name.endswith("-v2"):
         return None
     return f"{_HOST}/{'ant_maze_v2' if name.startswith('antmaze') else 'gym_mujoco_v2'}/{file_names(name)[-1]}"
+
+
+# --- AntMaze's geometry -----------------------------------------------------------------------------------------------
+
+MAZE_SCALE = 4.0
+"""Width of a cell in meters."""
+MAZE_START = (1, 1)
+"""Row and column of the start cell, whose center is the origin; x grows with the column, y with the row."""
+
+
+class MazeLayout(NamedTuple):
+    """A maze of `d4rl/locomotion/maze_env.py`, as it is evaluated."""
+
+    rows: str
+    """Of the map, from the lowest y to the highest; 1 is a wall."""
+    goal: tuple[int, int]
+    steps: int
+    """The time limit of the evaluation."""
+    targets: tuple[tuple[int, int], ...]
+    """The cells that were picked by hand for `play` data."""
+
+    @property
+    def free(self) -> np.ndarray:
+        """(rows, columns) Which cells are no walls."""
+        return np.array([[cell == "0" for cell in row] for row in self.rows.split()])
+
+
+MAZE_LAYOUTS = {
+    "umaze": MazeLayout("11111 10001 11101 10001 11111", (3, 1), 700, ()),
+    "medium": MazeLayout(
+        "11111111 10011001 10010001 11000111 10010001 10100101 10001001 11111111",
+        (6, 6),
+        1000,
+        ((2, 6), (5, 1), (6, 5)),
+    ),
+    "large": MazeLayout(
+        "111111111111 100001000001 101101010101 100000010001 101111011101 100101000001 110101010111 100100010001 "
+        "111111111111",
+        (7, 9),
+        1000,
+        ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
+    ),
+}
+
+
+def maze_size(name: str | None) -> str | None:
+    """The maze of an AntMaze name (`antmaze-medium-play-v2` -> `medium`); None for any other name."""
+    robot, _, rest = (name or "").partition("-")
+    size = rest.partition("-")[0]
+    return size if robot == "antmaze" and size in MAZE_LAYOUTS else None
+
+
+def maze_center(cell: tuple[int, int]) -> np.ndarray:
+    """The point (x, y) in the middle of a cell (row, column)."""
+    return MAZE_SCALE * np.array([cell[1] - MAZE_START[1], cell[0] - MAZE_START[0]], np.float64)
+
+
+def in_walls(xy: np.ndarray, size: str, margin: float = 0.0) -> np.ndarray:
+    """(n,) Which of the points (n, 2) lie deeper than `margin` in a wall, or outside the maze."""
+    free = MAZE_LAYOUTS[size].free
+    found = np.ones(len(xy), bool)
+    for corner in product((-margin, margin), repeat=2):
+        place = np.floor((np.asarray(xy, np.float64) + corner) / MAZE_SCALE + 0.5)
+        place = np.nan_to_num(place, nan=-1e6, posinf=1e6, neginf=-1e6).astype(np.int64)
+        rows, columns = place[:, 1] + MAZE_START[0], place[:, 0] + MAZE_START[1]
+        inside = (rows >= 0) & (rows < free.shape[0]) & (columns >= 0) & (columns < free.shape[1])
+        found &= ~(inside & free[np.where(inside, rows, 0), np.where(inside, columns, 0)])
+    return found
 
 
 # --- rewards ---------------------------------------------------------------------------------------------------------

@@ -36,8 +36,7 @@ class Collect:
     budget: int = BUDGET
     """Steps that the behavior may learn for."""
     policy: str | None = None
-    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import. For the
-    ant's planner, its gait."""
+    """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import."""
     noise: float | None = None
     """Standard deviation of the noise on the planner's actions; 0.5 for the ball, 0.2 for the ant."""
     allow_import: bool = False

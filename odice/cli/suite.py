@@ -17,10 +17,6 @@ class Make:
     """Which logs (`odice suite list` names them)."""
     out: Path = Path("runs", "suite")
     """The folder of the suite."""
-    policy: str | None = None
-    """The ant's gait, if it shall not be trained: a run or policy folder, or `module:function` with --allow-import."""
-    allow_import: bool = False
-    """Let --policy module:function import that Python module."""
     workers: int | None = None
     """Learners at a time; by default as many as there are cores."""
     quiet: bool = False
@@ -29,7 +25,7 @@ class Make:
     def run(self) -> int:
         from odice.experiments.suite import Place, make_suite
 
-        place = Place(self.out, self.policy, self.allow_import, self.quiet)
+        place = Place(self.out, self.quiet)
         made = make_suite(self.names, place, self.workers)
         print(f"{len(made)} logs made in {self.out}" if made else f"{self.out} has them all already")
         return 0

@@ -88,7 +88,7 @@ def collect(
     if plans(env, recipe, policy):
         steps = STEPS if steps is None else steps
         with Display(steps, quiet=quiet) as display:
-            dataset = collect_maze(name_of(env), steps, seed=seed, policy=policy, noise=noise, progress=display.tick)
+            dataset = collect_maze(name_of(env), steps, seed=seed, noise=noise, progress=display.tick)
     else:
         if noise is not None:
             raise OdiceError("noise belongs to the recipe planner; leave it out.")

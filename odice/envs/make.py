@@ -4,11 +4,11 @@
 |------------------------------------|-------------------------------------------------------------------------------|
 | `Hopper-v5`, `CartPole-v1` ...     | any Gymnasium id with vector observations and Box or Discrete actions         |
 | `hopper-medium-v2` ...             | D4RL's name: the Gymnasium v4 robot, the closest to what the data was made on |
-| `antmaze-umaze-v2`,                | with the extra `mazes`: a fixed start and goal cell, and success ends the     |
-| `AntMaze_UMaze-v5` ...             | episode                                                                       |
+| `antmaze-umaze-v2` ...             | D4RL's maze and ant, rebuilt (`envs.antmaze`); success ends the episode       |
+| `pointmaze-umaze`,                 | with the extra `mazes`: gymnasium-robotics', with a fixed start and goal cell |
+| `AntMaze_UMaze-v5` ...             |                                                                               |
 | `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps            |
 | `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward             |
-| `odice/AntRun-v0`                  | Ant-v5 without contact forces: where a gait for the ant's mazes is trained    |
 
 `resolve` gives the task of a name; `make` builds its environment.
 """
@@ -93,7 +93,7 @@ def make(
     """
     import gymnasium
 
-    from odice.envs import hospital, mazes, small
+    from odice.envs import antmaze, hospital, mazes, small
 
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
@@ -106,7 +106,7 @@ def make(
         _quiet_mujoco()
         if task.maze is not None:
             return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
-        for each in (small, mazes, hospital):
+        for each in (small, antmaze, hospital):
             each.register()
         if not allow_import:
             _check_origin(task.env_id)

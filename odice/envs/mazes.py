@@ -1,8 +1,9 @@
-"""AntMaze and PointMaze as D4RL has them: one start cell, one goal that the robot does not see, and success ends it.
+"""The names of mazes, and the mazes of gymnasium-robotics: one start cell, one goal that the robot does not see.
 
-gymnasium-robotics (the extra `mazes`) needs four corrections for that: it moves the goal by up to a
-meter at every reset, gives observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves
-a model file behind in the temporary directory for each environment.
+`antmaze-*` are D4RL's (`envs.antmaze`). `pointmaze-*`, `PointMaze_*` and `AntMaze_*` are gymnasium-robotics' (the extra
+`mazes`), which need four corrections: it moves the goal by up to a meter at every reset, gives
+observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model file behind in the
+temporary directory for each environment.
 
 The name of a maze also selects its data (`collection.planner` makes them, docs/mazes.md explains them). The
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from odice.d4rl import MAZE_LAYOUTS
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -37,9 +39,7 @@ SIZES = {
     "large": Size("Large", "LARGE_MAZE", (7, 9), {"ant": 1000, "point": 800}),
 }
 START = (1, 1)
-LATEST = {"ant": "v5", "point": "v3"}
-GAIT = "odice/AntRun-v0"
-"""Gymnasium's Ant-v5 without contact forces: what a running gait for the mazes is trained on."""
+POINT_VERSION = "v3"
 
 
 class Maze(NamedTuple):
@@ -50,7 +50,17 @@ class Maze(NamedTuple):
     variant: str  # of the data: "" (fixed start and goal), play, diverse
 
     @property
+    def d4rl(self) -> bool:
+        """Whether this is D4RL's own maze and robot, rebuilt."""
+        return self.env_id.startswith("odice/")
+
+    @property
     def note(self) -> str:
+        if self.d4rl:
+            return (
+                f"{self.name} is D4RL's maze and ant on today's MuJoCo; D4RL ran them on mujoco-py (docs/mazes.md says "
+                "what was checked)"
+            )
         return (
             f"{self.env_id} with the goal at its cell's center; the robot, its scale and its start are not D4RL's, so "
             "scores are not comparable with published ones (docs/mazes.md)"
@@ -59,32 +69,31 @@ class Maze(NamedTuple):
 
 def maze_of(name: str) -> Maze | None:
     """The maze of a name: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
-    if match := re.fullmatch(r"(ant|point)maze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
-        robot, size, variant = match[1], match[2], (match[3] or "")[1:]
-        version = LATEST[robot]
-    elif match := re.fullmatch(r"(Ant|Point)Maze_(UMaze|Medium|Large)-(v\d)", name):
-        robot, size, version, variant = match[1].lower(), match[2].lower(), match[3], ""
-    else:
-        return None
-    return Maze(name, robot, size, f"{robot.title()}Maze_{SIZES[size].label}-{version}", variant)
+    if match := re.fullmatch(r"antmaze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
+        return Maze(name, "ant", match[1], d4rl_id(match[1]), (match[2] or "")[1:])
+    if match := re.fullmatch(r"pointmaze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
+        return Maze(name, "point", match[1], _robotics_id("point", match[1], POINT_VERSION), (match[2] or "")[1:])
+    if match := re.fullmatch(r"(Ant|Point)Maze_(UMaze|Medium|Large)-(v\d)", name):
+        robot, size = match[1].lower(), match[2].lower()
+        return Maze(name, robot, size, _robotics_id(robot, size, match[3]), "")
+    return None
+
+
+def d4rl_id(size: str) -> str:
+    """The Gymnasium id of D4RL's AntMaze, rebuilt."""
+    return f"odice/AntMaze-{size}-v2"
+
+
+def _robotics_id(robot: str, size: str, version: str) -> str:
+    return f"{robot.title()}Maze_{SIZES[size].label}-{version}"
 
 
 def play_targets(maze: Maze) -> list[tuple[int, int]]:
-    """The hand-picked cells that the robot visits in `play` data: gymnasium-robotics' choice, and the goal."""
-    picked = getattr(_maps(maze.name), f"{SIZES[maze.size].layout}_DIVERSE_G", None)
-    if picked is None:
+    """The hand-picked cells that the robot visits in `play` data: D4RL's choice, and the goal."""
+    layout = MAZE_LAYOUTS[maze.size]
+    if not layout.targets:
         raise OdiceError(f"{maze.name}: there are no play targets for this maze; use the suffix -diverse, or none.")
-    cells = [(row, column) for row, column in np.argwhere(np.array(picked) == "g").tolist()]
-    return list(dict.fromkeys([*cells, SIZES[maze.size].goal]))  # in the large maze the goal is one of those picked
-
-
-def register() -> None:
-    """Make the gait's environment known to Gymnasium; a second call changes nothing."""
-    import gymnasium
-
-    if GAIT not in gymnasium.registry:
-        entry, kwargs = "gymnasium.envs.mujoco.ant_v5:AntEnv", {"include_cfrc_ext_in_observation": False}
-        gymnasium.register(GAIT, entry, max_episode_steps=1000, kwargs=kwargs)
+    return list(dict.fromkeys([*layout.targets, layout.goal]))  # in the large maze the goal is one of those picked
 
 
 def _maps(name: str) -> Any:
@@ -107,6 +116,13 @@ def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | Non
 
     maze = maze_of(name)
     assert maze is not None
+    if maze.d4rl:
+        from odice.envs import antmaze
+
+        antmaze.register()
+        return gymnasium.make(
+            maze.env_id, max_episode_steps=max_steps, render_mode=render_mode, disable_env_checker=True
+        )
     maps = _maps(name)
     size = SIZES[maze.size]
     cells = [list(row) for row in getattr(maps, size.layout)]

@@ -75,6 +75,8 @@ LIKE = {
        for robot in ("hopper", "halfcheetah", "walker2d") for kind in ("medium-replay", "full-replay")},
     **{f"{robot}-{size}-diverse": f"antmaze-{size}-diverse-v2"
        for robot in ("pointmaze", "antmaze") for size in ("umaze", "medium", "large")},
+    "antmaze-umaze": "antmaze-umaze-v2",
+    "antmaze-medium-play": "antmaze-medium-play-v2",
 }  # fmt: skip
 """Log of the suite -> the D4RL data set whose published settings it gets. The others get a preset's general ones."""
 SAME_LAMBDA = ("sdice", "vdice-true")

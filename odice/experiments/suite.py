@@ -20,19 +20,17 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from odice.algos.sac import SACConfig
-from odice.collection.behavior import Training, train
+from odice.collection.behavior import Training
 from odice.collection.discrete import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
-from odice.collection.import_policy import import_policy
 from odice.collection.planner.mazes import collect_maze
 from odice.collection.recipes import collect
 from odice.data.dataset import Dataset
 from odice.envs.hospital import HOSPITAL
-from odice.envs.mazes import GAIT, maze_of
 from odice.errors import OdiceError, exit_code, unknown_name
 from odice.files import complete_file, read_json
 from odice.machine import cores
@@ -42,8 +40,8 @@ SUFFIX = "-local"
 """In the name of every file: a result on such a log says so wherever it stands."""
 FOLDER = Path("runs", "suite")
 FACTS_BYTES = 1 << 20
-BUDGET, GAIT_BUDGET = 200_000, 400_000
-"""Steps of a learner's training, and of the ant's that learns to run."""
+BUDGET = 200_000
+"""Steps of a learner's training."""
 TRAINING = Training(
     sac=SACConfig(batch_size=128, critic_hidden=(128, 128), policy_hidden=(128, 128)), checkpoint_every=10_000
 )
@@ -70,30 +68,17 @@ class Replay:
 
 @dataclass(frozen=True)
 class Walk:
-    """Walks of a planner in a maze. The ant's gait is trained first, unless one is given."""
+    """Walks of a planner in a maze."""
 
     env: str
     steps: int
-    budget: int = GAIT_BUDGET
-    training: Training = field(default_factory=lambda: TRAINING)
 
     def make(self, place: Place) -> Dataset:
-        maze = maze_of(self.env)
-        assert maze is not None
-        if maze.robot == "point":
-            return collect_maze(self.env, self.steps)
-        if place.policy is not None:
-            return collect_maze(self.env, self.steps, policy=import_policy(place.policy, place.allow_import))
-        folder = place.behavior(GAIT)
-        trained = train(GAIT, folder, budget=self.budget, training=self.training, quiet=place.quiet)
-        if trained.best is None:
-            raise OdiceError(f"{folder}: the gait was never evaluated in {trained.step:,} steps; give one: --policy.")
-        data = collect_maze(self.env, self.steps, policy=import_policy(str(folder / "policy" / "best"), False))
-        return _without_path(data, folder, f"SAC's best in {trained.step:,} steps of {GAIT}, {trained.best.mean:.1f}")
+        return collect_maze(self.env, self.steps)
 
     @property
     def group(self) -> str:
-        return GAIT if self.env.startswith("ant") else self.env
+        return self.env
 
 
 @dataclass(frozen=True)
@@ -124,6 +109,14 @@ class Log(NamedTuple):
     """Of one core, about, on the machine of docs/suite.md."""
 
 
+ANTS = {
+    "antmaze-umaze": "from the start to the goal",
+    "antmaze-umaze-diverse": "from anywhere to anywhere",
+    "antmaze-medium-play": "from anywhere to one of four cells",
+    "antmaze-medium-diverse": "from anywhere to anywhere",
+}
+
+
 def _suite() -> dict[str, Log]:
     found: dict[str, Log] = {}
     for robot, env in (("hopper", "Hopper-v5"), ("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")):
@@ -134,9 +127,8 @@ def _suite() -> dict[str, Log]:
     for size in ("umaze", "medium", "large"):
         about = "a ball walks from anywhere to anywhere; the reward is at one goal"
         found[f"pointmaze-{size}-diverse"] = Log(about, Walk(f"pointmaze-{size}-diverse", 200_000), 1)
-    for size, minutes in (("umaze", 25), ("medium", 5)):
-        about = "the same for an ant, with a gait that SAC learns first"
-        found[f"antmaze-{size}-diverse"] = Log(about, Walk(f"antmaze-{size}-diverse", 200_000), minutes)
+    for name, about in ANTS.items():
+        found[name] = Log(f"D4RL's ant in D4RL's maze, {about}", Walk(name, 200_000), 2)
     found["hospital"] = Log("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
     found["cartpole-mixture"] = Log("ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1)
     few = "one habit that is right more often than not, among ten: most steps are wrong"
@@ -152,9 +144,6 @@ class Place:
     """Where logs are made, and what they are made with."""
 
     folder: Path = FOLDER
-    policy: str | None = None
-    """The ant's gait, if it shall not be trained: a run or policy folder, or `module:function`."""
-    allow_import: bool = False
     quiet: bool = False
 
     def behavior(self, env: str) -> Path:
@@ -220,12 +209,6 @@ def make_log(name: str, log: Log, place: Place) -> Dataset:
 
 def file_checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _without_path(data: Dataset, folder: Path, gait: str) -> Dataset:
-    """Where the gait lies on this machine is not part of the log."""
-    history = tuple(line.replace(str(folder / "policy" / "best"), f"({gait})") for line in data.meta.history)
-    return replace(data, meta=replace(data.meta, history=history))
 
 
 def main(argument: str) -> int:

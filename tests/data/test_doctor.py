@@ -291,6 +291,13 @@ def most_ends_missing(rows):
     _forget_ends(rows, 0.7)
 
 
+@defect("in-walls", "contacts", severity="error")
+def positions_of_another_maze(rows):
+    for name in ("observations", "next_observations"):
+        rows[name][:, :2] = 0.3 * np.tanh(rows[name][:, :2]) + [0.0, 4.0]  # behind the start cell stands a wall
+    return {"env_id": "antmaze-umaze-v2"}
+
+
 @pytest.mark.parametrize(("code", "world", "severity", "plant"), DEFECTS)
 def test_planted_defect_is_found_and_nothing_else(simulate, code, world, severity, plant):
     rows = simulate(world)

@@ -145,7 +145,7 @@ def test_a_module_in_a_name_from_a_file_is_not_imported(root):
         make(env_id or "")
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "odice/LQR-v0", "odice/AntRun-v0", "hopper-medium-v2"])
+@pytest.mark.parametrize("name", ["Pendulum-v1", "odice/LQR-v0", "antmaze-umaze-v2", "hopper-medium-v2"])
 def test_names_of_known_packages_are_made(name):
     make(name).close()
 

@@ -28,7 +28,7 @@ HAS_MAZES = find_spec("gymnasium_robotics") is not None
         ("Hopper-v5", "Hopper-v5", (-20.272305, 3234.3)),
         ("Ant-v5", "Ant-v5", None),
         ("CartPole-v1", "CartPole-v1", None),
-        ("antmaze-large-play-v2", "AntMaze_Large-v5", (0.0, 1.0)),
+        ("antmaze-large-play-v2", "odice/AntMaze-large-v2", (0.0, 1.0)),
         ("pointmaze-umaze", "PointMaze_UMaze-v3", (0.0, 1.0)),
         ("AntMaze_Medium-v4", "AntMaze_Medium-v4", (0.0, 1.0)),
     ],
@@ -137,15 +137,15 @@ def test_names_of_mazes(name, robot, size):
 def test_mazes_need_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)  # importing it fails, installed or not
     with pytest.raises(OdiceError, match=r"pip install 'odice\[mazes\]'"):
-        make("antmaze-umaze-v2")
+        make("AntMaze_UMaze-v5")
 
 
 @pytest.mark.skipif(not HAS_MAZES, reason="needs gymnasium-robotics")
 @pytest.mark.parametrize(
     ("name", "width", "goal"),
     [
-        ("antmaze-umaze-v2", 29, (-4, -4)),
-        ("antmaze-large-play-v2", 29, (14, -12)),
+        ("AntMaze_UMaze-v5", 29, (-4, -4)),
+        ("AntMaze_Large-v5", 29, (14, -12)),
         ("pointmaze-medium", 4, (2.5, -2.5)),
     ],
 )

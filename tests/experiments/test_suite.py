@@ -115,30 +115,9 @@ def test_a_walk_is_the_same_bytes_again(tmp_path):
     assert files[0] == files[1]
 
 
-def test_a_walk_of_the_ant_takes_the_gait_that_was_trained(tmp_path, monkeypatch):
-    """The gait itself would take hours: the walk gets one that stands in, by the path that the training writes."""
-    seen = {}
-
-    class Best:
-        mean = 12.3
-
-    class Trained:
-        step, best = 300, Best
-
-    def collect_maze(name, steps, policy):
-        seen.update(name=name, steps=steps, policy=policy)
-        made = suite.hospital_log(2)
-        return suite.replace(made, meta=suite.replace(made.meta, history=(f"planner and gait {policy}, steered",)))
-
-    monkeypatch.setattr(suite, "train", lambda env, folder, **options: seen.update(env=env, **options) or Trained)
-    monkeypatch.setattr(suite, "collect_maze", collect_maze)
-    place = Place(tmp_path, quiet=True)
-    made = Walk("antmaze-umaze-diverse", 50, budget=300, training=SMALL).make(place)
-    assert (seen["env"], seen["budget"], seen["steps"]) == ("odice/AntRun-v0", 300, 50)
-    assert seen["policy"] == str(tmp_path / "behaviors" / "odice-AntRun-v0" / "policy" / "best")
-    assert made.meta.history == ("planner and gait (SAC's best in 300 steps of odice/AntRun-v0, 12.3), steered",)
-    Walk("antmaze-umaze-diverse", 50).make(Place(tmp_path, policy="some/folder"))
-    assert seen["policy"] == "some/folder"
+def test_a_walk_of_the_ant(tmp_path):
+    made = make_log("x", Log("", Walk("antmaze-umaze-diverse", 60), 1), Place(tmp_path))
+    assert (made.n_steps, made.spec.obs_dim, made.meta.env_id) == (60, 29, "antmaze-umaze-diverse")
 
 
 def test_names_and_groups():
@@ -147,7 +126,6 @@ def test_names_and_groups():
     with pytest.raises(OdiceError, match="Did you mean 'hospital'"):
         chosen(["hospitl"])
     assert SUITE["hopper-medium-replay"].recipe.group == SUITE["hopper-full-replay"].recipe.group
-    assert SUITE["antmaze-umaze-diverse"].recipe.group == SUITE["antmaze-medium-diverse"].recipe.group
     assert SUITE["hopper-full-replay"].recipe.budget >= 200_000
 
 

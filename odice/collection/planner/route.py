@@ -1,7 +1,7 @@
 """The way through a maze: breadth-first search over its cells, followed from center to center.
 
-Cells are (row, column); x grows with the column, y falls with the row, and the origin is the maze's center, as in
-gymnasium-robotics. Pure numpy, no simulator.
+Cells are (row, column); x grows with the column. In gymnasium-robotics y falls with the row and the origin is the
+maze's center; in D4RL y grows with the row and the origin is the start cell's center. Pure numpy, no simulator.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Arr
 
+from odice.d4rl import MAZE_LAYOUTS, MAZE_SCALE, maze_center
+
 Cell = tuple[int, int]
 ARRIVED = 0.3
 """How near to a cell's center, in cells, the robot turns to the next one. It does not stop there."""
@@ -20,22 +22,38 @@ ARRIVED = 0.3
 
 @dataclass(frozen=True)
 class Grid:
-    """Which cells are free, and how large a cell is."""
+    """Which cells are free, and where they are."""
 
     free: Bool[Arr, "rows columns"]
     scale: float
+    """Width of a cell in meters."""
+    corner: tuple[float, float]
+    """Center of cell (0, 0)."""
+    rise: int
+    """1 if y grows with the row, -1 if it falls."""
+
+    @classmethod
+    def centered(cls, free: Bool[Arr, "rows columns"], scale: float) -> Grid:
+        """As gymnasium-robotics places its mazes."""
+        rows, columns = free.shape
+        return cls(free, scale, (scale * (1 - columns) / 2, scale * (rows - 1) / 2), -1)
+
+    @classmethod
+    def of_d4rl(cls, size: str) -> Grid:
+        """As D4RL places them."""
+        x, y = maze_center((0, 0)).tolist()
+        return cls(MAZE_LAYOUTS[size].free, MAZE_SCALE, (x, y), 1)
 
     @property
     def cells(self) -> list[Cell]:
         return [(int(row), int(column)) for row, column in np.argwhere(self.free)]
 
     def center(self, cell: Cell) -> Float[Arr, " 2"]:
-        rows, columns = self.free.shape
-        return self.scale * np.array([cell[1] + 0.5 - columns / 2, rows / 2 - cell[0] - 0.5])
+        return np.array(self.corner) + self.scale * np.array([cell[1], self.rise * cell[0]])
 
     def cell(self, xy: Float[Arr, " 2"]) -> Cell:
-        rows, columns = self.free.shape
-        return int(np.floor(rows / 2 - xy[1] / self.scale)), int(np.floor(xy[0] / self.scale + columns / 2))
+        x, y = (xy - np.array(self.corner)) / self.scale
+        return int(np.floor(self.rise * y + 0.5)), int(np.floor(x + 0.5))
 
     def neighbors(self, cell: Cell) -> list[Cell]:
         """The free cells adjacent to a cell; the maze is walled, so none is out of range."""

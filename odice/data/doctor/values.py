@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from odice.d4rl import in_walls, maze_size
 from odice.data.dataset import walk
 from odice.data.doctor.finding import Finding, Severity
 from odice.data.doctor.scan import Columns, Scan
@@ -232,6 +233,35 @@ def action_kind(scan: Scan) -> Iterator[Finding]:
                 "If it is a choice among options, declare it discrete (`--discrete True`).",
                 {"values": kinds.tolist()},
             )
+
+
+WALL_DEPTH, WALL_SHARE = 0.1, 0.01
+"""How deep in a wall, in meters, no torso comes, and the share of positions beyond which a file is another maze's."""
+
+
+def in_maze_walls(scan: Scan) -> Iterator[Finding]:
+    """Positions inside the walls of the maze that the data set names: these are other coordinates, or another maze."""
+    data = scan.dataset
+    size = maze_size(data.meta.env_id)
+    if size is None or data.observations.shape[1] < 2:
+        return
+    inside, first = 0, None
+    for block, part in walk(data.observations):
+        bad = np.flatnonzero(in_walls(part[:, :2], size, WALL_DEPTH))
+        inside += len(bad)
+        if first is None and len(bad):
+            first = scan.observation_place(block.start + int(bad[0]))
+    share = inside / len(data.observations)
+    if first is not None and share > WALL_SHARE:
+        yield Finding(
+            "in-walls",
+            "error",
+            f"{share:.0%} of the positions lie in the walls of {data.meta.env_id}, the first in episode "
+            f"{first['episode']}, step {first['step']}.",
+            "The data are of another maze or in other coordinates (D4RL's origin is the start cell, and y grows with "
+            "the row of the map): name the environment they belong to.",
+            {"positions": inside, "share": share},
+        )
 
 
 def _same(values: np.ndarray, i: int, j: int) -> bool:

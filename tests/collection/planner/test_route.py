@@ -18,7 +18,7 @@ FREE = np.array([[char == "." for char in row] for row in MAP.split()])
 
 
 def test_cells_and_points():
-    grid = Grid(FREE, 4.0)
+    grid = Grid.centered(FREE, 4.0)
     np.testing.assert_array_equal(grid.center((3, 3)), [0, 0])  # the middle of a 7 x 7 maze
     np.testing.assert_array_equal(grid.center((1, 5)), [8, 8])  # right and up
     for cell in grid.cells:
@@ -28,18 +28,18 @@ def test_cells_and_points():
 
 
 def test_distances_by_hand():
-    distance = Grid(FREE, 1.0).distances((1, 5))
+    distance = Grid.centered(FREE, 1.0).distances((1, 5))
     assert distance[(1, 5)] == 0
     assert distance[(3, 3)] == 4  # down, down, left, left
     assert distance[(1, 1)] == 8  # and up, up, left, left
     assert distance[(5, 1)] == 8  # down 4, left 4
-    assert set(distance) == set(Grid(FREE, 1.0).cells)
+    assert set(distance) == set(Grid.centered(FREE, 1.0).cells)
 
 
 def test_no_way():
     free = FREE.copy()
     free[3, 4] = free[5, 4] = False  # the right column is cut off
-    assert (1, 1) not in Grid(free, 1.0).distances((1, 5))
+    assert (1, 1) not in Grid.centered(free, 1.0).distances((1, 5))
 
 
 def walk(grid, start, target, rng, push=0.0):
@@ -60,7 +60,7 @@ def walk(grid, start, target, rng, push=0.0):
 
 @pytest.mark.parametrize(("scale", "push"), [(1.0, 0.0), (4.0, 0.0), (1.0, 0.08)])
 def test_every_walk_arrives(scale, push):
-    grid, rng = Grid(FREE, scale), np.random.default_rng(0)
+    grid, rng = Grid.centered(FREE, scale), np.random.default_rng(0)
     cells = grid.cells
     for target in cells:
         start = cells[rng.integers(len(cells))]
@@ -72,7 +72,7 @@ def test_every_walk_arrives(scale, push):
 
 
 def test_carried_off_the_way():
-    grid = Grid(FREE, 1.0)
+    grid = Grid.centered(FREE, 1.0)
     target = grid.center((1, 5))
     route = Route(grid, target, grid.center((3, 3)))
     np.testing.assert_array_equal(route.waypoint(grid.center((3, 3))), grid.center((3, 4)))
