@@ -3,8 +3,14 @@
 Shapes are checked too: what `odice.core` and `odice.algos` promise in annotations is tested at every call.
 """
 
+import ctypes
+import gc
 import os
 import signal
+import sys
+from pathlib import Path
+
+import pytest
 
 from odice.training.compilation import open_folder
 
@@ -33,3 +39,18 @@ jaxtyping.install_import_hook(["odice.core", "odice.algos"], f"{tests.checked.__
 
 settings.register_profile("odice", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odice")
+
+MAX_MEMORY = 1_200_000_000
+"""Bytes of a test process at which it drops its compiled programs; they stay in the cache on disk."""
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory():
+    """Drop compiled programs when there are many: each test compiles its own, and jax keeps them all."""
+    yield
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MAX_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory otherwise
