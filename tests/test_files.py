@@ -6,7 +6,16 @@ import os
 import pytest
 
 from odice.errors import OdiceError
-from odice.files import complete_file, complete_folder, recover, sealed, unsealed
+from odice.files import (
+    complete_file,
+    complete_folder,
+    delete,
+    recover,
+    refuse_links_below,
+    refuse_links_in,
+    sealed,
+    unsealed,
+)
 
 
 def names(folder):
@@ -75,6 +84,59 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     with complete_file(tmp_path / "a") as temporary:
         temporary.write_text("")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+# --- links --------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_replaces_a_link_and_not_what_it_names(tmp_path):
+    (tmp_path / "other").write_text("somebody's")
+    (tmp_path / "a").symlink_to(tmp_path / "other")
+    with complete_file(tmp_path / "a") as temporary:
+        temporary.write_text("new")
+    assert ((tmp_path / "a").read_text(), (tmp_path / "other").read_text()) == ("new", "somebody's")
+
+
+def test_a_folder_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a").write_text("somebody's")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    with pytest.raises(OdiceError, match="symbolic link"), complete_folder(tmp_path / "link"):
+        pass
+    (tmp_path / ".new.old").symlink_to(tmp_path / "other")
+    with complete_folder(tmp_path / "new") as temporary:
+        (temporary / "b").write_text("")
+    with complete_folder(tmp_path / "link" / "inner") as temporary:  # the user may name a folder behind a link
+        (temporary / "b").write_text("")
+    assert names(tmp_path / "new") == names(tmp_path / "other" / "inner") == ["b"]
+    assert (tmp_path / "other" / "a").read_text() == "somebody's"
+
+
+def test_recover_and_delete_stay_in_their_folder(tmp_path):
+    (tmp_path / "other" / "inner").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    for name in (".a.01234567.tmp", ".a.old"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / "other")
+    recover(tmp_path / "run" / "a")
+    assert not (tmp_path / "run" / "a").exists()
+    with pytest.raises(OdiceError, match="symbolic link"):
+        delete(tmp_path / "run" / ".a.old" / "inner")
+    delete(tmp_path / "run" / ".a.old")
+    assert names(tmp_path / "run") == []
+    assert names(tmp_path / "other") == ["inner"]
+
+
+def test_links_are_refused_at_every_depth_but_not_above(tmp_path):
+    (tmp_path / "disk" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    refuse_links_in(tmp_path / "link")
+    refuse_links_below(tmp_path / "link", tmp_path / "link" / "a" / "b" / "missing")
+    (tmp_path / "disk" / "a" / "b" / "c").symlink_to(tmp_path)
+    with pytest.raises(OdiceError, match="link/a/b/c is a symbolic link"):
+        refuse_links_in(tmp_path / "link")
+    refuse_links_in(tmp_path / "link", unchecked=("b",))
+    with pytest.raises(OdiceError, match="link/a/b/c is a symbolic link"):
+        refuse_links_below(tmp_path / "link", tmp_path / "link" / "a" / "b" / "c" / "d")
 
 
 # --- seals --------------------------------------------------------------------------------------------------------

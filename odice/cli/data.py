@@ -12,6 +12,7 @@ import tyro
 
 from odice.data.schema import TableFlags
 from odice.errors import OdiceError
+from odice.files import complete_file
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
@@ -119,7 +120,11 @@ class WriteSchema:
         if out.exists():
             raise OdiceError(f"{out} exists already; choose another name with --out.")
         text, open_questions = draft(self.log, out)
-        out.write_text(text, "utf-8")
+        try:
+            with complete_file(out) as temporary:
+                temporary.write_text(text, "utf-8")
+        except OSError as error:
+            raise OdiceError(f"{out}: cannot be written ({error.strerror}); choose another place with --out.") from None
         print(f"{out}: " + (f"please say what {' and '.join(open_questions)} is" if open_questions else "complete"))
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,9 +51,8 @@ def writable(folder: Path) -> Path:
     """Make the folder; where nothing can be written there, say so before any work is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".toy.probe"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OdiceError(
             f"Cannot write to --out {folder} ({error.strerror}): name a folder you may write to."

@@ -32,7 +32,7 @@ from odice.collection.recipes import collect
 from odice.data.dataset import Dataset
 from odice.envs.hospital import HOSPITAL
 from odice.errors import OdiceError, exit_code, unknown_name
-from odice.files import complete_file, read_json
+from odice.files import complete_file, read_json, refuse_links_below
 from odice.machine import cores
 from odice.training.processes import run_workers
 
@@ -147,7 +147,9 @@ class Place:
     quiet: bool = False
 
     def behavior(self, env: str) -> Path:
-        return self.folder / "behaviors" / env.replace("/", "-")
+        path = self.folder / "behaviors" / env.replace("/", "-")
+        refuse_links_below(self.folder, path)
+        return path
 
     def file(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}.hdf5"

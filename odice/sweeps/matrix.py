@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 from odice import __version__
 from odice.algos import entry
 from odice.errors import Diverged, Interrupted, OdiceError, unknown_name
+from odice.files import open_owned, refuse_links_below, regular_file
 from odice.jsonable import jsonable
 from odice.machine import pin
 from odice.plugins import load_plugins
@@ -208,7 +209,7 @@ def agrees(config: Any, wanted: Any) -> bool:
 def busy(cell: Cell) -> bool:
     """Whether a process works on the cell: one that a killed driver left behind checkpoints first, then lets go."""
     try:
-        lock = os.open(cell.path / ".lock", os.O_RDWR)
+        lock = os.open(cell.path / ".lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -223,10 +224,10 @@ def busy(cell: Cell) -> bool:
 def step(cell: Cell) -> int:
     """How far the cell has come, by the last whole row of its metrics."""
     try:
-        with open(cell.path / "metrics.jsonl", "rb") as file:
+        with regular_file(cell.path / "metrics.jsonl", links=False) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
             return int(json.loads(file.read().split(b"\n")[-2])["step"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OdiceError, OSError, ValueError, LookupError, TypeError):
         return 0
 
 
@@ -346,9 +347,10 @@ def sources_of(cell: Cell) -> dict[str, str | None]:
 
 def start(cell: Cell, core: int | None, *, one_thread: bool = True) -> Attempt:
     """A worker for a cell, kept on one core if that is given; what it says goes to the cell's log."""
+    refuse_links_below(cell.path.parents[len(Path(cell.name).parts) - 1], cell.path)
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     first_step = step(cell)
-    with open(cell.log, "ab") as log:
+    with os.fdopen(open_owned(cell.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         process = subprocess.Popen(
             [sys.executable, *worker_command(cell.plan, sources_of(cell))],
             env={**os.environ, **(ONE_THREAD if one_thread else {}), PARENT: str(os.getpid())},

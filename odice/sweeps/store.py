@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from odice.errors import OdiceError
+from odice.files import complete_file
 
 SMALL = ("evaluations.jsonl", "metrics.jsonl", "timing.jsonl", "config.json", "result.json")
 """The files of a run that a report reads; `result.json` last, which says that it is finished."""
@@ -54,7 +55,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         for file in SMALL:
             if self._files.exists(f"{self._at(name)}/{file}"):
-                self._files.get_file(f"{self._at(name)}/{file}", str(folder / file))
+                with complete_file(folder / file) as temporary:
+                    self._files.get_file(f"{self._at(name)}/{file}", str(temporary))
 
     def save(self, name: str, folder: Path) -> bool:
         """Put what an unfinished run needs to go on; False if a file of it went away meanwhile."""

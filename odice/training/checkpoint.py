@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
+import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,10 @@ import jax
 import numpy as np
 
 from odice.errors import OdiceError
-from odice.files import sealed, unsealed
+from odice.files import delete, make_folder, refuse_links_in, sealed, unsealed
+
+UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
+"""What orbax calls a checkpoint that it has not finished."""
 
 
 class CheckpointWarning(UserWarning):
@@ -56,7 +60,8 @@ class Checkpoints:
         self._ocp, self._keep, self._folder = ocp, keep, folder.absolute()
         options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, max_to_keep=None)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
+            refuse_links_in(self._folder)  # orbax would write and delete behind them
             self._remove_unfinished()
             self._manager = ocp.CheckpointManager(self._folder, options=options)
         except OSError as error:
@@ -143,18 +148,16 @@ class Checkpoints:
         self._manager.close()
 
     def _set_aside(self, step: int) -> None:
-        damaged = self._folder.parent / "damaged"
-        damaged.mkdir(exist_ok=True)
-        target = damaged / str(step)
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.move(self._folder / str(step), target)
+        target = make_folder(self._folder.parent / "damaged") / str(step)
+        delete(target)
+        os.replace(self._folder / str(step), target)
         self._manager.reload()
 
     def _remove_unfinished(self) -> None:
-        """A checkpoint that is complete is named by its step; a save that was killed left another name."""
+        """Delete what a killed save left: a complete checkpoint is named by its step alone."""
         for item in self._folder.iterdir():
-            if item.is_dir() and not item.name.isdigit():
-                shutil.rmtree(item, ignore_errors=True)
+            if UNFINISHED.fullmatch(item.name):
+                delete(item)
 
 
 def _reason(error: Exception) -> str:

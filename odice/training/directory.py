@@ -9,6 +9,9 @@
     result.json         written last: the run is finished
 
 One process at a time: the lock belongs to the open file, so the kernel releases it even when a process is killed.
+
+The folder may have come out of an archive. Whoever works on it (`__enter__`) first makes sure that it holds no symbolic
+link, so nothing outside of it is written or deleted; the folder itself may be a link, made by the user.
 """
 
 from __future__ import annotations
@@ -23,12 +26,24 @@ from pathlib import Path
 from typing import Any
 
 from odice.errors import OdiceError
-from odice.files import complete_file, read_json, recover, sealed, unsealed
+from odice.files import (
+    complete_file,
+    delete,
+    make_folder,
+    open_owned,
+    read_json,
+    recover,
+    refuse_links_in,
+    sealed,
+    unsealed,
+)
 from odice.jsonable import jsonable
 from odice.training.loggers import LogWarning, rows
 
 RECORD_BYTES = 64 << 20
 """No JSON file of a run is larger."""
+UNCHECKED = ("wandb",)
+"""Weights & Biases keeps links of its own in its folder."""
 
 
 class RunDirectory:
@@ -51,7 +66,8 @@ class RunDirectory:
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            new = not (self.path / ".lock").exists()
+            lock = open_owned(self.path / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise OdiceError(
                 f"{self.path}: cannot write there ({error.strerror}); choose another folder with --out."
@@ -65,6 +81,13 @@ class RunDirectory:
                 f"{self.path}: another process{f' (id {owner})' if owner else ''} is working on this run; "
                 "wait for it, or choose another folder with --out."
             ) from None
+        try:
+            refuse_links_in(self.path, UNCHECKED)
+        except OdiceError:
+            if new:
+                delete(self.path / ".lock", follow_parent=True)
+            os.close(lock)
+            raise
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         self._lock = lock
@@ -133,8 +156,7 @@ class RunDirectory:
                 rows(self.path / name, sha256)
             return found
         except OdiceError as error:
-            (self.path / "damaged").mkdir(exist_ok=True)
-            os.replace(self.path / "result.json", self.path / "damaged" / "result.json")
+            os.replace(self.path / "result.json", make_folder(self.path / "damaged") / "result.json")
             warnings.warn(f"{error} The run is finished again from its last checkpoint.", LogWarning, stacklevel=2)
             return None
 
@@ -156,7 +178,7 @@ class RunDirectory:
 
 def read_record(path: Path) -> dict[str, Any]:
     """One of a run's JSON files, if it is what was written."""
-    found = read_json(path, RECORD_BYTES)
+    found = read_json(path, RECORD_BYTES, links=False)
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: not an object of named values; restore the file, or start a new run with --out.")
     return unsealed(found, path)

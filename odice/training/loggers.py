@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from odice.errors import OdiceError, unknown_name
-from odice.files import complete_file, regular_file
+from odice.files import complete_file, make_folder, open_owned, regular_file
 from odice.jsonable import jsonable
 
 LOG_BYTES = 1 << 30
@@ -50,7 +50,7 @@ class JsonLines:
             with complete_file(path) as temporary:
                 temporary.write_text(known, "utf-8")
         self._lines = [known]
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._file = os.fdopen(open_owned(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8")
 
     @property
     def text(self) -> str:
@@ -98,9 +98,9 @@ def rows(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    if not path.exists():
+    if not os.path.lexists(path):
         return b""
-    with regular_file(path) as file:
+    with regular_file(path, links=False) as file:
         data = file.read(LOG_BYTES + 1)
     if len(data) > LOG_BYTES:
         raise OdiceError(f"{path}: larger than {LOG_BYTES:,} bytes, which is not what such a log is; move it away.")
@@ -126,11 +126,11 @@ def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
 
 def _keep_aside(path: Path) -> None:
     """A copy of a damaged log in the run's `damaged/`, and a word about it."""
-    folder = path.parent / "damaged"
-    folder.mkdir(exist_ok=True)
+    folder = make_folder(path.parent / "damaged")
     number = sum(each.name.startswith(path.name) for each in folder.iterdir())
     copy = folder / f"{path.name}.{number}"
-    shutil.copyfile(path, copy)
+    with complete_file(copy) as temporary:
+        shutil.copyfile(path, temporary)
     warnings.warn(
         f"{path} was damaged: it does not hold the rows that were written. They are put right from the checkpoint as "
         f"far as it knows them; the damaged file is kept as {copy}.",

@@ -6,7 +6,7 @@ for itself. Everything it writes is a function of the configuration: wall-clock 
 
 from __future__ import annotations
 
-import shutil
+import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from odice.d4rl import brief, normalized_score
 from odice.errors import Diverged, OdiceError
 from odice.evaluation.simulator.evaluate import Evaluation, evaluation_seed
 from odice.evaluation.simulator.rollout import EvaluationTimeout
-from odice.files import checksum
+from odice.files import checksum, delete, make_folder
 from odice.jsonable import jsonable
 from odice.policy.file import is_name
 from odice.policy.policy import Policy
@@ -43,6 +43,8 @@ LOOK_UP = 0.2
 """Seconds between two looks at whether the run should stop, while it waits for an evaluation."""
 GIVE_UP = 2
 """Evaluations in a row that may hang before no more are tried."""
+STEP_POLICY = re.compile(r"step-\d+|\.step-\d+\.(?:[0-9a-f]{8}\.tmp|old)")
+"""The names of a checkpoint's policy, and of what a killed writer of one leaves."""
 
 
 class EvaluationWarning(UserWarning):
@@ -208,9 +210,9 @@ class SeedRun:
     def _prune_policies(self) -> None:
         """Every checkpoint has its policy, `policy/step-N`, for `odice select`; a policy goes with its checkpoint."""
         kept = {f"step-{step}" for step in self._checkpoints.steps}
-        for folder in self.directory.policy.glob("*step-*"):  # also what a killed writer left
-            if folder.name not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in make_folder(self.directory.policy).iterdir():
+            if STEP_POLICY.fullmatch(folder.name) and folder.name not in kept:
+                delete(folder)
 
     def settle(self) -> bool:
         """Wait for the last evaluation; False if the run was asked to stop meanwhile."""

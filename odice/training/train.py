@@ -26,6 +26,7 @@ from odice.core.diagnostics import feature_products
 from odice.data.store import Streamed
 from odice.envs.make import own_env
 from odice.errors import Diverged, Interrupted, OdiceError
+from odice.files import refuse_link
 from odice.training.compilation import use_cache
 from odice.training.directory import RunDirectory, differences
 from odice.training.evaluations import BackgroundEvaluator
@@ -82,6 +83,8 @@ def train_plan(plan: Plan) -> Run:
     if options.seeds is None:
         return _train([plan])[0]
     plans = [one_seed(plan, options.seed + i) for i in range(options.seeds)]
+    for each in plans:
+        refuse_link(_folder(each))  # these folders odice names; the user names the one that holds them
     if _in_processes(options.parallel):
         from odice.training.processes import train_processes
 

@@ -36,7 +36,7 @@ def read(source: str | Path) -> Dataset:
     meta = Meta.from_dict(_header(folder)["meta"])
     try:
         for name in ("actions", "rewards", "records", *SMALL):
-            with regular_file(folder / f"{name}.npy"):
+            with regular_file(folder / f"{name}.npy", links=False):
                 pass  # numpy would wait at a pipe
         actions, rewards, records = (
             np.load(folder / name, mmap_mode="r", allow_pickle=False)
@@ -52,7 +52,7 @@ def read(source: str | Path) -> Dataset:
 
 def _header(folder: Path) -> dict[str, Any]:
     try:
-        header = read_json(folder / HEADER, HEADER_BYTES)
+        header = read_json(folder / HEADER, HEADER_BYTES, links=False)
         if header["format"] not in (FORMAT, OLD) or not isinstance(header["meta"], dict):
             raise ValueError(f"format {header['format']!r}")
     except (OdiceError, ValueError, KeyError, TypeError) as error:
