@@ -1,107 +1,150 @@
-"""Does a change of the code change a number? One short run of every algorithm, as hashes of its metrics and its policy.
+"""Does a change of the code change a number? Some updates of every algorithm under every preset, as hashes.
 
     python benchmarks/same_bits.py make before.json         # in the old checkout
-    python benchmarks/same_bits.py make after.json          # in the new one: same machine, versions and cores
+    python benchmarks/same_bits.py make after.json          # in the new one: same machine and versions
     python benchmarks/same_bits.py compare before.json after.json
 
-Hashed are the values of `metrics.jsonl` (sorted within a row, so that a metric may be renamed) and the tensors of the
-policy. Each run is a process of its own, pinned to one core.
+Hashed are the options that a preset sets, the metrics of each update (sorted, so that one may be renamed) and the
+policy's parameters. Batches are random numbers. `make` keeps what its file has already, so that a stopped run can be
+continued; `--only` limits it to some names.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-STEPS = 60
+import odice
+from odice.errors import OdiceError
+from odice.training.plan import make_plan
+from odice.types import Batch, Spec
+
+STEPS = 4
 HOPPER = "bundled/hopper-replay"
-REWARD = ("odice", "sdice", "vdice-true", "optidice", "fdvl", "sql", "eql", "iql", "cql", "td3-bc", "bc", "bc-10")
-DISCRETE = ("odice", "iql", "sql", "eql", "cql", "bc")
-DEMONSTRATIONS = ("odice", "bc", "value-dice", "iq-learn", "oq-dice")
-MIXED = ("demo-dice", "smodice")
+PRESETS = ("paper", "reference", "corl")
+DEMONSTRATION = {"imitation": True, "episode": (5, 300), "batch_size": 64}
+PAPER = {"odice": {"eta": 1.0}, "sdice": {"gradient": "semi"}, "vdice-true": {"gradient": "true"}}
+"""How `auto` is turned into each member of the paper's family."""
+PLAIN = {
+    "lam": 0.6,
+    "polyak": 0.005,
+    "value_lr": 1e-4,
+    "policy_lr": 1e-4,
+    "value_sample": 0.0,
+    "policy_sample": 0.0,
+    "policy_baseline": False,
+    "policy_outcome": 0.0,
+    "value_start": 0.0,
+    "cosine_steps": 0,
+    "average": 0.0,
+}
+"""`auto` with nothing adapted: the paper's update."""
+PROTOCOL = ("reward", "normalize_obs", "clip_actions", "convention", "final_obs", "absorbing", "eval_episodes")
+STARTS = {"value_start": 1.5, "cosine_steps": 20}
+"""What a run fills in where a setting is None."""
+OWN = {"reward": "none"}
 
 
-def runs(discrete: str) -> dict[str, list[str]]:
-    """Name of a run -> its command, without `odice`."""
-    train = lambda data, algo: ["train", "--data", data, "--algo", algo, "--env", "none"]
-    imitate = lambda algo: [
-        "imitate",
-        "--data",
-        HOPPER,
-        "--algo",
-        algo,
-        "--env",
-        "none",
-        "--episode",
-        "5",
-        "300",
-        "--batch-size",
-        "64",
-    ]
-    found = {f"{algo}": train(HOPPER, algo) for algo in REWARD}
-    found |= {f"{algo}, reference": [*train(HOPPER, algo), "--preset", "reference"] for algo in ("odice", "iql")}
-    found |= {f"{algo}, discrete": train(discrete, algo) for algo in DISCRETE}
-    found |= {f"{algo}, imitation": imitate(algo) for algo in DEMONSTRATIONS}
-    found |= {f"{algo}, imitation": [*imitate(algo), suboptimal(), HOPPER] for algo in MIXED}
+def runs() -> dict[str, dict[str, Any]]:
+    """The arguments of `odice.train` for each named run; the data `discrete` mean random discrete actions."""
+    found: dict[str, dict[str, Any]] = {}
+    entries = odice.algorithms()
+    for name, entry in entries.items():
+        if name in ("auto", "dual-sac", "sac"):
+            continue
+        data = HOPPER
+        union = {"suboptimal": HOPPER} if name in ("demo-dice", "lobs-dice", "smodice", "rgm") else {}
+        explicit = {field.name: getattr(entry.config(), field.name) for field in dataclasses.fields(entry.config)}
+        if not union:
+            found[name] = {"data": data, "algo": name, **explicit, **OWN}
+        if entry.discrete and not union:
+            found[f"{name}, discrete"] = {"data": "discrete", "algo": name, **explicit, **OWN}
+        for preset in PRESETS:
+            if has(preset, name):
+                found[f"{name}, {preset}"] = {"data": data, "algo": name, "preset": preset}
+        if entry.imitates:
+            for preset in (None, "paper", "reference"):
+                if preset is None or has(preset, name, imitation=True):
+                    given = {"data": HOPPER, "algo": name, "preset": preset, **DEMONSTRATION, **union}
+                    found[f"{name}, imitation, {preset}"] = given
+    adapted = "auto" if "auto" in entries else "odice"
+    found["auto"] = {"data": HOPPER, "algo": adapted}
+    found["auto, discrete"] = {"data": "discrete", "algo": adapted}
+    found["auto, averaged over next states"] = {"data": HOPPER, "algo": adapted, "double_sampling": "both"}
+    found["auto, semi"] = {"data": HOPPER, **({"algo": "auto", "gradient": "semi"} if adapted == "auto" else {"algo": "sdice"})}
+    for name, more in PAPER.items():
+        for which in ("policy", "both"):
+            given = {"algo": "auto", **PLAIN, **more} if adapted == "auto" else {"algo": name, **PLAIN}
+            found[f"{name}, double sampling {which}"] = {"data": HOPPER, "double_sampling": which, **given, **OWN}
     return found
 
 
-def suboptimal() -> str:
-    return os.environ.get("SUBOPTIMAL", "--suboptimal")
+def has(preset: str, algo: str, *, imitation: bool = False) -> bool:
+    try:
+        odice.preset(preset, algo, imitation=imitation)
+    except OdiceError:
+        return False
+    return True
 
 
-def write_discrete(path: Path) -> str:
-    rng = np.random.default_rng(0)
-    n = 2000
-    np.savez(
-        path,
-        observations=rng.normal(size=(n, 4)).astype(np.float32),
-        actions=rng.integers(0, 3, n),
-        rewards=rng.normal(size=n).astype(np.float32),
-        terminals=np.arange(n) % 20 == 19,
-        timeouts=np.zeros(n, bool),
-    )
-    return str(path)
+def batch_for(spec: Spec, size: int, algo: Any, rng: np.random.Generator) -> Batch:
+    """Random numbers in the place of a batch, with everything that a batch may carry."""
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    discrete = lambda: jnp.asarray(rng.integers(0, spec.action_dim, size), jnp.int32)
+    continuous = lambda: jnp.asarray(rng.uniform(-1, 1, (size, spec.action_dim)), jnp.float32)
+
+    def rows() -> Batch:
+        action = discrete() if spec.discrete else continuous()
+        ended = jnp.asarray(rng.uniform(size=size) < 0.1)
+        return Batch(normal(size, spec.obs_dim), action, normal(size), normal(size, spec.obs_dim), ended)
+
+    batch = rows()._replace(initial_obs=normal(size, spec.obs_dim), cost=jnp.abs(normal(size)), outcome=normal(size))
+    return batch._replace(expert=rows())
 
 
-def digest(run: Path) -> str:
-    from safetensors.numpy import load_file
+def digest(given: dict[str, Any]) -> str:
+    """The hash of a run's options, and of the metrics and the policy after some updates."""
+    spec = Spec(4, 3, discrete=True) if given["data"] == "discrete" else Spec(11, 3)
+    plan = make_plan(**{**given, "data": HOPPER})
+    settings = plan.settings
+    started = {name: STARTS[name] for name in STARTS if getattr(settings, name, 0) is None}
+    algo = plan.algorithm.build(dataclasses.replace(settings, **started), spec)
+    total = hashlib.sha256(repr([getattr(plan.options, name) for name in PROTOCOL]).encode())
+    rng, update = np.random.default_rng(0), jax.jit(algo.update)
+    state = jax.jit(algo.init)(jax.random.key(3))
+    for step in range(STEPS):
+        state, metrics = update(state, batch_for(spec, settings.batch_size, algo, rng), jax.random.key(step))
+        total.update(json.dumps(sorted(str(float(value)) for value in metrics.values())).encode())
+    for leaf in jax.tree.leaves(algo.policy(state)):
+        total.update(np.asarray(leaf).tobytes())
+    return total.hexdigest()[:16]
 
-    found = hashlib.sha256()
-    for line in (run / "metrics.jsonl").read_text().splitlines():
-        found.update(json.dumps(sorted(str(value) for value in json.loads(line).values())).encode())
-    for name, tensor in sorted(load_file(run / "policy" / "last" / "policy.safetensors").items()):
-        found.update(name.encode() + tensor.tobytes())
-    return found.hexdigest()[:16]
 
-
-def make(out: Path, core: int) -> None:
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, command in runs(write_discrete(Path(folder) / "discrete.npz")).items():
-            run = Path(folder) / name
-            command += ["--steps", str(STEPS), "--out", str(run), "--quiet"]
-            done = subprocess.run(
-                ["taskset", "-c", str(core), sys.executable, "-m", "odice.cli.main", *command],
-                capture_output=True,
-                text=True,
-            )
-            found[name] = digest(run) if done.returncode == 0 else f"failed: {done.stderr.strip()[-200:]}"
-            print(f"{name:<24}{found[name]}", flush=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
+def make(out: Path, only: str | None) -> None:
+    hashes = json.loads(out.read_text()) if out.exists() else {}
+    for name, given in runs().items():
+        if (only and only not in name) or name in hashes:
+            continue
+        try:
+            hashes[name] = digest(given)
+        except OdiceError as error:
+            hashes[name] = f"failed: {error}"
+        print(f"{name:<40}{hashes[name]}", flush=True)
+        out.write_text(json.dumps(hashes, indent=1) + "\n")
 
 
 def compare(before: Path, after: Path) -> int:
     old, new = (json.loads(path.read_text()) for path in (before, after))
-    other = [name for name in old if old[name] != new.get(name)]
+    other = [name for name in old if old[name] != new.get(name) or old[name].startswith("failed")]
     for name in other:
         print(f"{name}: {old[name]} before, {new.get(name)} after")
     print(f"{len(old) - len(other)} of {len(old)} runs have the same bits")
@@ -112,6 +155,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("make", "compare"))
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--core", type=int, default=0, help="the core that the runs are pinned to")
+    parser.add_argument("--only", help="make only the runs whose name holds this")
     args = parser.parse_args()
-    sys.exit(make(args.files[0], args.core) if args.command == "make" else compare(*args.files))
+    sys.exit(make(args.files[0], args.only) if args.command == "make" else compare(*args.files))

@@ -1,72 +1,147 @@
-"""Numbers that an update adapts instead of asking for them: the divergence's temperature, and the policy's choice.
+"""Numbers that an update adapts to the data: the divergence's temperature, and the threshold of what is imitated.
 
 Both are steered by the effective sample size (ESS) of weights, the share of the data that is really used. For Pearson's
 chi-square and weights of mean 1 it is the divergence itself: ESS = 1 / (1 + E[(w - 1)^2]). So holding it is staying
 within a distance of the data, with the temperature as the multiplier of that constraint; and it has no unit, so it
 means the same on every log.
+
+`Temperature` and `Extraction` are parts of an algorithm that own their state, as optax's transformations do.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from odice.core.extraction import effective_sample_size
+from odice.core.divergences import Divergence, tempered
+from odice.core.extraction import Extraction, effective_sample_size
+from odice.core.learner import Learned, Learner
+from odice.core.networks import Ensemble
+from odice.core.vdice import Heads
+from odice.types import Batch
 
 RATE = 0.01
-"""Of the gap between the wanted and the found logarithm of the ESS, closed per update."""
+"""Share of the gap between the target's and the measured logarithm of the ESS that one update closes."""
 START = 2.0
 """The first log temperature. High, so that the first values are those of the data; it falls from there."""
 TINY = 1e-6
 """Floor of scales, for batches without any difference in them."""
 
 
-class Choice(NamedTuple):
-    """Which residuals the policy imitates: those above `threshold` standard deviations `spread`."""
+class Temperature(NamedTuple):
+    """A divergence whose temperature is adapted."""
 
-    threshold: Float[Array, ""]
+    init: Callable[[], Float[Array, ""] | None]
+    divergence: Callable[[Any], Divergence]
+    """state -> f at the temperature of this update."""
+    step: Callable[[Any, Heads], Any]
+    """(state, residuals of V's weights) -> the state of the next update."""
+
+
+def fixed_temperature(f: Divergence) -> Temperature:
+    """The divergence as it is."""
+    return Temperature(lambda: None, lambda _: f, lambda state, _: state)
+
+
+def adapted_temperature(f: Divergence, target_ess: float) -> Temperature:
+    """The temperature at which the weights f*'(R / T) have the ESS `target_ess`; its state is log T."""
+
+    def at(log_temperature: Float[Array, ""]) -> Divergence:
+        return tempered(f, jnp.exp(log_temperature))
+
+    def step(log_temperature: Float[Array, ""], residual: Heads) -> Float[Array, ""]:
+        weight = jnp.mean(at(log_temperature).weight(residual), axis=0)
+        return log_temperature + RATE * _gap(weight, target_ess)
+
+    first = lambda: jnp.full((), START, jnp.float32)  # a weak type would compile the loop twice
+    return Temperature(first, at, step)
+
+
+class Threshold(NamedTuple):
+    """Residuals above `level` standard deviations `spread` are imitated."""
+
+    level: Float[Array, ""]
     spread: Float[Array, ""]
 
 
-def first_temperature() -> Float[Array, ""]:
-    return jnp.full((), START, jnp.float32)  # a weak type would compile the loop twice
+class ThresholdState(NamedTuple):
+    threshold: Threshold
+    baseline: Learned[Ensemble] | None
 
 
-def next_temperature(log_temperature: Float[Array, ""], weight: Float[Array, " b"], wanted: float) -> Float[Array, ""]:
-    """Warmer where the weights rest on fewer samples than wanted, colder where on more."""
-    return log_temperature + RATE * _gap(weight, wanted)
+def threshold_extraction(
+    target_ess: float,
+    clamp: float,
+    *,
+    return_weight: float = 0.0,
+    learner: Learner | None = None,
+    make_baseline: Callable[[PRNGKeyArray], Ensemble] | None = None,
+) -> Extraction:
+    """Weights max(0, A / spread - level), divided by their mean, whose ESS is held at `target_ess`.
+
+    Args:
+        target_ess: share of the data that the weights rest on.
+        clamp: largest weight.
+        return_weight: how much the return that followed in the log counts in A beside the residual, each in its own
+            standard deviations.
+        learner: trains the baseline.
+        make_baseline: makes a network b(s) that learns A's mean in each state by least squares and is taken from A;
+            None takes nothing from it.
+    """
+
+    def init(key: PRNGKeyArray) -> ThresholdState:
+        baseline = None if learner is None or make_baseline is None else learner.init(make_baseline(key))
+        return ThresholdState(Threshold(jnp.zeros(()), jnp.ones(())), baseline)
+
+    def with_return(residual: Heads, batch: Batch) -> Heads:
+        if not return_weight:
+            return residual
+        if batch.outcome is None:
+            raise ValueError("return_weight needs Batch.outcome; `odice.train` brings it, or leave it 0")
+        return residual / jnp.maximum(jnp.std(residual), TINY) + return_weight * batch.outcome[None]
+
+    def without_baseline(baseline: Learned[Ensemble] | None, residual: Heads, batch: Batch):
+        """A - b(s), and the baseline after one step towards A."""
+        if learner is None or baseline is None:
+            return residual, None
+        target = jnp.mean(jax.lax.stop_gradient(residual), axis=0, keepdims=True)
+        explained, pull = jax.vjp(lambda network: network(batch.obs), baseline.params)
+        (gradient,) = pull(2.0 * (explained - target) / target.size)
+        return residual - explained, learner.step(baseline, gradient)
+
+    def weigh(state: ThresholdState, residual: Heads, divergence: Divergence, batch: Batch):
+        del divergence
+        residual, baseline = without_baseline(state.baseline, with_return(residual, batch), batch)
+        advantage = jnp.mean(residual, axis=0)
+        weight = threshold_weight(advantage, state.threshold, clamp)
+        threshold = next_threshold(state.threshold, advantage, weight, target_ess)
+        return weight, ThresholdState(threshold, baseline), {"threshold": threshold.level}
+
+    return Extraction(init, weigh)
 
 
-def first_choice() -> Choice:
-    return Choice(jnp.zeros(()), jnp.ones(()))
-
-
-def choice_weight(residual: Float[Array, " b"], choice: Choice, clamp: float) -> Float[Array, " b"]:
-    """max(0, R / spread - threshold), divided by its mean over the batch, at most `clamp`."""
-    above = jnp.maximum(residual / choice.spread - choice.threshold, 0.0)
+def threshold_weight(advantage: Float[Array, " b"], threshold: Threshold, clamp: float) -> Float[Array, " b"]:
+    """max(0, A / spread - level), divided by its mean over the batch, at most `clamp`."""
+    above = jnp.maximum(advantage / threshold.spread - threshold.level, 0.0)
     return jnp.minimum(above / jnp.maximum(jnp.mean(above), TINY), clamp)
 
 
-def next_choice(choice: Choice, residual: Float[Array, " b"], weight: Float[Array, " b"], wanted: float) -> Choice:
-    """A lower threshold where the policy rests on fewer samples than wanted; the spread follows the residuals'."""
-    ratio = jnp.log(jnp.maximum(jnp.std(residual), TINY) / choice.spread)
-    return Choice(
-        threshold=choice.threshold - RATE * _gap(weight, wanted),
-        spread=choice.spread * jnp.exp(RATE * ratio),
+def next_threshold(
+    threshold: Threshold, advantage: Float[Array, " b"], weight: Float[Array, " b"], target_ess: float
+) -> Threshold:
+    """A lower level where the weights rest on fewer samples than the target; the spread follows the advantages'."""
+    ratio = jnp.log(jnp.maximum(jnp.std(advantage), TINY) / threshold.spread)
+    return Threshold(
+        level=threshold.level - RATE * _gap(weight, target_ess),
+        spread=threshold.spread * jnp.exp(RATE * ratio),
     )
 
 
-def _gap(weight: Float[Array, " b"], wanted: float) -> Float[Array, ""]:
-    """log wanted - log found. A batch without any weight counts as one sample."""
-    found = jnp.maximum(effective_sample_size(weight), 1.0 / weight.shape[0])
-    return jnp.log(wanted) - jnp.log(found)
-
-
-def running_mean(mean, latest, step, window: float):
-    """The mean over the last 1/`window` of all updates so far: it needs no length of the run, and forgets the
-    beginning."""
-    share = jnp.minimum(1.0, window / (step + 1.0))
-    return jax.tree.map(lambda m, x: m + share * (x - m), mean, latest)
+def _gap(weight: Float[Array, " b"], target_ess: float) -> Float[Array, ""]:
+    """log target - log measured. A batch without any weight counts as one sample."""
+    measured = jnp.maximum(effective_sample_size(weight), 1.0 / weight.shape[0])
+    return jnp.log(target_ess) - jnp.log(measured)

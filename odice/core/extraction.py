@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.core.divergences import Divergence
 
@@ -26,6 +27,24 @@ class Density(Protocol):
     """Whatever has log pi(a|s)."""
 
     def log_prob(self, obs: Any, action: Any) -> Float[Array, " b"]: ...
+
+
+class Extraction(NamedTuple):
+    """How residuals become weights of imitation; it owns its state, as an optax transformation does."""
+
+    init: Callable[[PRNGKeyArray], Any]
+    weigh: Callable[..., tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]]
+    """(state, residuals (heads, b), divergence, batch) -> (weight, next state, metrics)."""
+
+
+def residual_extraction(form: WeightForm, clamp: float) -> Extraction:
+    """The paper's weight, which needs no state; of twin values, the mean of the clamped weights."""
+
+    def weigh(state, residual: Float[Array, "heads b"], divergence: Divergence, batch):
+        del batch
+        return jnp.mean(residual_weight(residual, divergence, form, clamp), axis=0), state, {}
+
+    return Extraction(lambda key: None, weigh)
 
 
 def residual_weight(

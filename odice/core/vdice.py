@@ -27,7 +27,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from odice.core.divergences import Divergence
-from odice.core.gradients import LossPair, Rule
+from odice.core.gradients import LossPair, Rule, RuleGradient, rule_gradient
+from odice.core.networks import Ensemble
+from odice.core.sweep import Point
+from odice.types import Batch
 
 Heads = Float[Array, "heads b"]
 
@@ -85,3 +88,48 @@ def losses(
         backward=lambda v_next: back(residual(frozen.v_bar, v_next, reward, mask, discount)),
         rest=lambda v: (1.0 - lam) * jnp.mean(v),
     )
+
+
+def value_gradient(
+    rule: Rule,
+    value: Ensemble,
+    target: Ensemble,
+    batch: Batch,
+    *,
+    divergence: Divergence,
+    lam: float,
+    discount: float,
+    offset: float = 0.0,
+    excess: bool = False,
+    expected: Heads | None = None,
+    diagnose: bool = False,
+) -> tuple[RuleGradient, Heads]:
+    """The gradient of V on a batch under a gradient rule.
+
+    Args:
+        rule: what becomes of the backward gradient.
+        value: V, the online network.
+        target: its slow copy; used where the rule has a target.
+        batch: transitions.
+        divergence: f.
+        lam: weight of f*(R) against (1 - lam) V(s).
+        discount: gamma.
+        offset: added to what both networks say.
+        excess: see `losses`.
+        expected: see `losses`.
+        diagnose: also measure the two gradients.
+
+    Returns:
+        The gradient with its losses, and the forward residual R_f per head.
+    """
+    here, there = Point(batch.obs, offset), Point(batch.next_obs, offset)
+    bars = (here(target), there(target)) if rule.use_target else None
+    kept = {}
+
+    def pair(v: Heads, v_next: Heads) -> LossPair:
+        frozen = freeze(rule, v, v_next, *(bars or (v, v_next)))
+        kept["residual"] = residual(v, frozen.v_next_bar, batch.reward, batch.mask, discount)
+        options = {"divergence": divergence, "lam": lam, "discount": discount, "excess": excess, "expected": expected}
+        return losses(frozen, batch.reward, batch.mask, **options)
+
+    return rule_gradient(rule, value, here, there, pair, diagnose=diagnose), kept["residual"]
