@@ -61,10 +61,10 @@ WHO: dict[str, dict[str, Any]] = {
         **NETS,
         **FAST,
     },
-    "default": {"algo": "odice", **NETS},
+    "default": {"algo": "auto", **NETS},
     "old": {"algo": "odice", "preset": "paper", "reward": "none", "normalize_obs": True, **NETS, **FAST},
 }
-"""`old` was the default before: the settings of the paper's text, on rewards as they are."""
+"""`old` are the settings of the paper's text, on rewards as they are."""
 
 
 def cell(log: str, who: str, seed: int) -> None:

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from odice.algos import make
 from odice.training.loop import initial_state
 from odice.types import Spec
+from tests.algos.numpy_vdice import GRADIENT, OFF
 from tests.oracles import tabular, test_tabular
 
 SEEDS, STEPS, LAM, DIVERGENCE = (7, 8, 9, 10, 11), 20_000, 0.5, "soft-chi2"
@@ -53,15 +54,16 @@ def learned(name: str, option: str, transitions, log: tabular.Log) -> tuple[np.n
     """V over all states, and the mean over each pair's rows of the weight that its policy is cloned with."""
     spec = Spec(test_tabular.STATES, test_tabular.ACTIONS, discrete=True)
     settings = test_tabular.SETTINGS | OPTIONS | {"polyak": 0.1, "value_lr": 0.02, "cosine_steps": STEPS}
-    algo = make(name, spec, double_sampling=option, policy_weight="ratio", **settings)
+    parts = OFF | {"gradient": GRADIENT[name], "double_sampling": option, "policy_weight": "ratio"}
+    algo = make("auto", spec, **(parts | settings))
     batch = transitions.batch(jnp.arange(transitions.size))
     update = lambda _, state: algo.update(state, batch, jax.random.key(0))[0]
     state = jax.jit(lambda state: jax.lax.fori_loop(0, STEPS, update, state))(initial_state(algo, 0))
-    value = np.asarray(state.value(transitions.obs)[0], np.float64)
+    value = np.asarray(state.value.params(transitions.obs)[0], np.float64)
     v, v_next = value[log.state], value[np.asarray(batch.next_obs).argmax(1)]
     residual = np.asarray(batch.reward) + settings["discount"] * np.asarray(batch.mask) * v_next - v
-    if state.critic is not None:
-        residual = np.asarray(state.critic(batch.obs, batch.action)[0], np.float64) - v
+    if state.next_state is not None:
+        residual = np.asarray(state.next_state.params(batch.obs, batch.action)[0], np.float64) - v
     weight, found = tabular.CURVES[DIVERGENCE].weight(residual), tabular.pairs(log)
     return value, np.bincount(found.row, weight) / np.bincount(found.row)
 

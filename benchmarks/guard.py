@@ -103,7 +103,7 @@ def value_scores(known: np.ndarray, dataset: Dataset, steps: int) -> dict[str, S
     state, chunk = initial_state(algo, 0), make_chunk(algo, 256, 500)
     for first in range(0, steps, 500):
         state, _ = chunk(state, source, 0, first)
-    value = jax.device_get(state).value
+    value = jax.device_get(state).value.params
 
     def hidden(obs: np.ndarray) -> np.ndarray:
         x = fitted.observe(obs)

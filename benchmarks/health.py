@@ -57,7 +57,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "iql": {"algo": "iql", **Q},
     "iql, rates 0.3": {"algo": "iql", **Q, "policy_lr": 0.3, "value_lr": 0.3, "critic_lr": 0.3},
     "iql, rewards x 1000": {"algo": "iql", **Q, "reward": "thousandfold"},
-    "odice": {"algo": "odice", **V},
+    "auto": {"algo": "auto", **V},
     "odice, lam 0.6": {**PAPER, "reward": "none", "lam": 0.6},
     "odice, lam 0.4": {**PAPER, "reward": "none", "lam": 0.4},
     "odice, rewards / 1000": {**PAPER, "reward": "thousandth", "lam": 0.6},
@@ -70,8 +70,8 @@ CONTINUOUS: dict[str, dict[str, Any]] = {
 SETTINGS: dict[ModuleType, dict[str, dict[str, Any]]] = {
     hospital: SHARED,
     arm: SHARED | CONTINUOUS,
-    traffic: {name: SHARED[name] for name in ("bc", "iql", "odice", "odice, lam 0.6", "bc, rate 3")},
-    hvac: {name: (SHARED | CONTINUOUS)[name] for name in ("bc", "iql", "odice", "odice, lam 0.6", "td3-bc")},
+    traffic: {name: SHARED[name] for name in ("bc", "iql", "auto", "odice, lam 0.6", "bc, rate 3")},
+    hvac: {name: (SHARED | CONTINUOUS)[name] for name in ("bc", "iql", "auto", "odice, lam 0.6", "td3-bc")},
 }
 
 

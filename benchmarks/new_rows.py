@@ -32,6 +32,7 @@ from odice.algos import entry, make
 from odice.data.dataset import Dataset
 from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
+from tests.algos.numpy_vdice import OFF
 from tests.oracles import tabular
 
 STATES, ACTIONS, ROWS, LIMIT = 8, 3, 2000, 0.3
@@ -47,10 +48,12 @@ class Row(NamedTuple):
 
 
 RULES = ("true", "semi", "orthogonal")
+PAPER = OFF | {"lam": 0.6, "eta": 1.0, "polyak": 0.005, "value_lr": 1e-4, "policy_lr": 1e-4}
+"""`auto` as the paper's O-DICE."""
 TABLE = [
     Row("bc", "bc"),
     Row("odice", "odice"),
-    Row("odice, `double_sampling` both", "odice", {"double_sampling": "both"}),
+    Row("odice, `double_sampling` both", "auto", PAPER | {"double_sampling": "both"}),
     Row("optidice", "optidice", {"normalize": True}),
     *[Row(f"algae-dice, {rule}", "algae-dice", {"gradient": rule}) for rule in RULES],
     Row("xql", "xql"),
@@ -153,7 +156,7 @@ SAVING = 0.7
 HOPPER = [
     Row("bc", "bc"),
     Row("odice", "odice"),
-    Row("odice, `double_sampling` both", "odice", {"double_sampling": "both"}),
+    Row("odice, `double_sampling` both", "auto", PAPER | {"double_sampling": "both"}),
     Row("optidice", "optidice", {"reward": "standard-tenth"}),
     Row("optidice, cloning", "optidice", {"reward": "standard-tenth", "extraction": "cloning"}),
     *[Row(f"algae-dice, {rule}", "algae-dice", {"gradient": rule}) for rule in RULES],

@@ -81,7 +81,7 @@ def algorithms(kind: str) -> dict[str, dict[str, Any]]:
     return {
         "bc": SMALL,
         "iql": {**SMALL, **CRITIC, **VALUE, **(MAZE if kind == "maze" else {})},
-        "odice": {**SMALL, **VALUE},
+        "auto": {**SMALL, **VALUE},
     }
 
 

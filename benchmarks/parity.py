@@ -111,11 +111,8 @@ def run(case: Case) -> list[float]:
     module = importlib.import_module(f"tests.algos.{case.module}")
     algo = make(case.algo, SPEC, **case.settings)
     update, ours = jax.jit(algo.update), algo.init(jax.random.key(1))
-    theirs, adam, found = shadow(ours), Adam(), []
-    if case.module == "test_vdice":
-        module.numpy_adam = lambda theta, gradient, name: adam(theta, gradient, name, module.LR)
-    else:
-        module.adam = adam
+    theirs, adam, found = shadow(support.view(ours)), Adam(), []
+    module.adam = adam
     key = getattr(module, "KEY", jax.random.key(0))
     for i in range(max(UPDATES)):
         batch = batch_of(case, module, i)
@@ -123,7 +120,7 @@ def run(case: Case) -> list[float]:
         numbers = case.numpy_update(module, theirs, batch)
         theirs = replaced(theirs, numbers)
         if i + 1 in UPDATES:
-            found.append(difference(ours, theirs, numbers))
+            found.append(difference(support.view(ours), theirs, numbers))
     return found
 
 
@@ -147,26 +144,25 @@ def implicit(name: str) -> Case:
 
 
 def vdice(name: str) -> Case:
-    module = importlib.import_module("tests.algos.test_vdice")
-    more = {"twin": True} | ({"eta": module.ETA} if name == "odice" else {})
+    module = importlib.import_module("tests.algos.numpy_vdice")
     parts = ("value", "target", "policy")
-    step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch, m.ETA), strict=True))
-    return Case(name, name, "test_vdice", module.LINEAR | more, "released ODICE-Pytorch", step)
+    step = lambda m, state, batch: dict(zip(parts, m.numpy_update(name, state, batch), strict=True))
+    settings = module.LINEAR | module.eta_of(name) | {"twin": True}
+    return Case(name, name, "numpy_vdice", settings, "released ODICE-Pytorch", step)
 
 
 def averaged(name: str) -> Case:
     """With a critic that averages over next states."""
-    plain = vdice(name)
+    module, plain = importlib.import_module("tests.algos.test_auto"), vdice(name)
 
     def step(m, state, batch):
-        found = m.numpy_update(name, state, batch, m.ETA, averaged="both")
-        critic = m.numpy_critic(name, state, batch)
-        return dict(zip(("value", "target", "policy", "critic"), (*found, critic), strict=True))
+        *networks, _ = module.numpy_update(name, state, batch, averaged="both")
+        critic = module.numpy_critic(name, state, batch)
+        return dict(zip(("value", "target", "policy", "next_state"), (*networks, critic), strict=True))
 
-    settings = plain.settings | {"double_sampling": "both"}
-    return plain._replace(
-        label=f"{name} (double_sampling both)", settings=settings, against="its equations", numpy_update=step
-    )
+    settings = module.OFF | plain.settings | {"gradient": module.GRADIENT[name], "double_sampling": "both"}
+    label = f"{name} (double_sampling both)"
+    return plain._replace(label=label, algo="auto", settings=settings, against="its equations", numpy_update=step)
 
 
 def optidice(variant: str) -> Case:

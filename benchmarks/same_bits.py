@@ -39,10 +39,10 @@ PLAIN = {
     "polyak": 0.005,
     "value_lr": 1e-4,
     "policy_lr": 1e-4,
-    "value_sample": 0.0,
-    "policy_sample": 0.0,
+    "value_ess": 0.0,
+    "policy_ess": 0.0,
     "policy_baseline": False,
-    "policy_outcome": 0.0,
+    "return_weight": 0.0,
     "value_start": 0.0,
     "cosine_steps": 0,
     "average": 0.0,
@@ -57,8 +57,7 @@ OWN = {"reward": "none"}
 def runs() -> dict[str, dict[str, Any]]:
     """The arguments of `odice.train` for each named run; the data `discrete` mean random discrete actions."""
     found: dict[str, dict[str, Any]] = {}
-    entries = odice.algorithms()
-    for name, entry in entries.items():
+    for name, entry in odice.algorithms().items():
         if name in ("auto", "dual-sac", "sac"):
             continue
         data = HOPPER
@@ -76,14 +75,13 @@ def runs() -> dict[str, dict[str, Any]]:
                 if preset is None or has(preset, name, imitation=True):
                     given = {"data": HOPPER, "algo": name, "preset": preset, **DEMONSTRATION, **union}
                     found[f"{name}, imitation, {preset}"] = given
-    adapted = "auto" if "auto" in entries else "odice"
-    found["auto"] = {"data": HOPPER, "algo": adapted}
-    found["auto, discrete"] = {"data": "discrete", "algo": adapted}
-    found["auto, averaged over next states"] = {"data": HOPPER, "algo": adapted, "double_sampling": "both"}
-    found["auto, semi"] = {"data": HOPPER, **({"algo": "auto", "gradient": "semi"} if adapted == "auto" else {"algo": "sdice"})}
+    found["auto"] = {"data": HOPPER, "algo": "auto"}
+    found["auto, discrete"] = {"data": "discrete", "algo": "auto"}
+    found["auto, averaged over next states"] = {"data": HOPPER, "algo": "auto", "double_sampling": "both"}
+    found["auto, semi"] = {"data": HOPPER, "algo": "auto", "gradient": "semi"}
     for name, more in PAPER.items():
         for which in ("policy", "both"):
-            given = {"algo": "auto", **PLAIN, **more} if adapted == "auto" else {"algo": name, **PLAIN}
+            given = {"algo": "auto", **PLAIN, **more}
             found[f"{name}, double sampling {which}"] = {"data": HOPPER, "double_sampling": which, **given, **OWN}
     return found
 

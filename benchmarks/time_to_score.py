@@ -44,7 +44,7 @@ def run(out: Path, logs: list[str], variants: list[str]) -> None:
             if (folder / "cost.json").exists():
                 continue
             used = time.process_time()
-            odice.train(log, algo="odice", out=str(folder), eval_episodes=10, quiet=True, **VARIANTS[variant])
+            odice.train(log, algo="auto", out=str(folder), eval_episodes=10, quiet=True, **VARIANTS[variant])
             (folder / "cost.json").write_text(json.dumps({"log": log, "seconds": time.process_time() - used}))
             print(folder, flush=True)
 

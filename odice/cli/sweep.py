@@ -24,7 +24,7 @@ class SweepFlags:
 
     data: tuple[str, ...]
     """What to learn from, as in `odice train`; NAME=PATH chooses the name of its folder."""
-    algo: tuple[str, ...] = ("odice",)
+    algo: tuple[str, ...] = ("auto",)
     """The algorithms (`odice list` names them)."""
     seeds: int = 1
     """Runs of every combination, with the seeds from `seed` on."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,7 +29,7 @@ class Average(NamedTuple):
     count: Int[Array, ""]
 
 
-class Learned(NamedTuple, Generic[Params]):
+class Learned(eqx.Module, Generic[Params]):
     """Parameters with the state of what trains them."""
 
     params: Params

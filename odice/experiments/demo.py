@@ -20,7 +20,7 @@ from odice.training.run import Run
 from odice.training.train import train
 
 DATA = "bundled/hopper-replay"
-SETTINGS: dict[str, Any] = {"algo": "odice"}  # and nothing else: the default has to be good enough
+SETTINGS: dict[str, Any] = {"algo": "auto"}  # and nothing else: the default has to be good enough
 STEPS = 20_000
 EPISODES = 20
 

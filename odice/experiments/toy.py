@@ -167,7 +167,7 @@ def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], sto
             advance(length)
             if stop.is_set():
                 return outcomes
-        value = np.asarray(state.value(data.obs)[0], float).reshape(world.shape)
+        value = np.asarray(state.value.params(data.obs)[0], float).reshape(world.shape)
         outcomes.append(Outcome(rule, seed, value, *measure(world, gridworld.support(world, log), value)))
     return outcomes
 

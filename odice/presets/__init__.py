@@ -54,6 +54,21 @@ OWN = Protocol(
 )
 """What holds where no preset is chosen."""
 
+OWN_PROTOCOLS = {
+    "auto": OWN._replace(
+        steps=20_000,
+        eval_every=1_000,
+        reward="return-spread",
+        source=f"{OWN.source}; length and reward map not compared with others (docs/defaults.md)",
+    )
+}
+"""Algorithms that have their own in its place."""
+
+
+def own_protocol(algo: str) -> Protocol:
+    """What surrounds an algorithm's updates where no preset is chosen."""
+    return OWN_PROTOCOLS.get(algo, OWN)
+
 
 class Preset(NamedTuple):
     name: str

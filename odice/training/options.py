@@ -24,14 +24,14 @@ class RunFlags:
 
     data: str
     """What to learn from: a file (HDF5, NPZ, Parquet, CSV) or folder of them, a Minari id, or a D4RL name."""
-    algo: str = "odice"
-    """The algorithm (`odice list` names them)."""
+    algo: str = "auto"
+    """The algorithm (`odice list` names them). With a preset, and to imitate, the default is odice."""
     preset: Literal["paper", "reference", "corl"] | None = None
     """Published settings to start from: `paper` is the text, `reference` the authors' code, `corl` CORL's."""
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
-    """Gradient updates; for odice and sdice 20,000, else 1,000,000, unless the preset says otherwise."""
+    """Gradient updates; for auto 20,000, else 1,000,000, unless the preset says otherwise."""
     seed: int = 0
     """Seed of the networks and of the batches."""
     seeds: int | None = None
@@ -47,7 +47,7 @@ class RunFlags:
     keep: int = 3
     """Checkpoints kept, beside the best."""
     eval_every: int | None = None
-    """Updates between two evaluations; for odice and sdice 1,000, else 5,000, unless the preset says otherwise."""
+    """Updates between two evaluations; for auto 1,000, else 5,000, unless the preset says otherwise."""
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
     eval_seconds: float = 600.0

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -17,8 +18,7 @@ from odice.data.preprocess import REWARD_MAPS, Preprocess
 from odice.errors import OdiceError, unknown_name
 from odice.files import read_text
 from odice.plugins import load_plugins
-from odice.presets import OWN, Preset, preset
-from odice.presets.own import own_table
+from odice.presets import OWN, Preset, own_protocol, preset
 from odice.training.options import RunOptions
 
 ROW_STEPS = 1000
@@ -40,6 +40,8 @@ class Plan(NamedTuple):
     preset: Preset | None
     typed_env: bool = False
     """Whether a person named the environment, not a file: only then may its name import a module."""
+    default_algo: bool = False
+    """Whether the algorithm is the default one because none was named."""
 
     @property
     def algorithm(self) -> Entry:
@@ -98,7 +100,8 @@ def draft_plan(data: Any, **given: Any) -> Plan:
     given = {name: value for name, value in given.items() if value is not None}
     load_plugins(given.get("plugin", ()))
     from_file = read_config(given["config"]) if "config" in given else {}
-    algorithm = entry(str(given.get("algo", from_file.get("algo", RunOptions.algo))))
+    merged = {**from_file, **given}
+    algorithm = entry(str(merged.get("algo") or default_algo(merged)))
     option_types, setting_types = get_type_hints(RunOptions), get_type_hints(algorithm.config)
     del option_types["data"]
     option_types["suboptimal"] = Any  # as `data`, from Python it need not be a name
@@ -114,18 +117,28 @@ def draft_plan(data: Any, **given: Any) -> Plan:
         _check_imitates(algorithm)
     if name or imitation:
         chosen = preset(name or "imitation", algorithm.name, row_name(data), imitation=imitation)
-    own = own_table(algorithm.name)
-    protocol = chosen.protocol if chosen else own.protocol
+    protocol = chosen.protocol if chosen else own_protocol(algorithm.name)
     defaults = {name: getattr(protocol, name) for name in protocol._fields if name in option_types}
-    options = RunOptions(data, **{**defaults, **{k: v for k, v in merged.items() if k in option_types}})
+    given_options = {name: value for name, value in merged.items() if name in option_types}
+    options = RunOptions(data, **{**defaults, **given_options, "algo": algorithm.name})
     if imitation and not algorithm.reads_rewards and options.reward not in (None, "zero"):
         raise OdiceError(f"Imitation learns without rewards, but --reward is {options.reward!r}; leave it out.")
-    start = chosen.settings if chosen else own.settings
     settings = {
-        **{key: setting.value for key, setting in start.items()},
-        **{k: v for k, v in merged.items() if k in setting_types},
+        **(chosen.values() if chosen else {}),
+        **{name: value for name, value in merged.items() if name in setting_types},
     }
-    return Plan(options, algorithm.config(**settings), chosen, typed_env="env" not in from_file or "env" in given)
+    return Plan(
+        options,
+        algorithm.config(**settings),
+        chosen,
+        typed_env="env" not in from_file or "env" in given,
+        default_algo="algo" not in merged,
+    )
+
+
+def default_algo(given: Mapping[str, Any]) -> str:
+    """The algorithm of a run that names none: the paper's under a preset and for demonstrations, else `auto`."""
+    return "odice" if given.get("preset") or given.get("imitation") else RunOptions.algo
 
 
 def complete_plan(plan: Plan) -> Plan:

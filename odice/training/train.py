@@ -157,6 +157,8 @@ def _train(plans: list[Plan]) -> list[Run]:
             for run in finished:
                 display.note(f"{run.path}: already {run.summary()}; nothing to do")
             return finished
+        if plan.default_algo:
+            display.note(f"algorithm: {plan.options.algo}, the default (choose another with --algo)")
         notes = [*prepared.notes, alike, evaluator.task.note if evaluator else None]
         for note in filter(None, notes):
             display.note(note)

@@ -6,12 +6,14 @@ gradient is taken by central differences, and Adam's step from optax's own momen
 """
 
 import functools
+from collections import namedtuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from odice.algos import make
+from odice.core.learner import Learned
 from odice.training.loop import initial_state, make_chunk
 from odice.types import Batch, Spec, Transitions
 
@@ -50,6 +52,15 @@ def _warm(name, settings, spec, steps, jit, batch_options):
 
 
 # --- numpy ----------------------------------------------------------------------------------------------------------
+
+
+def view(state):
+    """A state whose learned parts are two fields each: `value` are the parameters, `value_opt` the optimizer's state."""
+    fields = {}
+    for name, part in state._asdict().items():
+        learned = isinstance(part, Learned)
+        fields |= {name: part.params, f"{name}_opt": part.opt_state} if learned else {name: part}
+    return namedtuple("View", fields)(**fields)
 
 
 def arrays(batch):

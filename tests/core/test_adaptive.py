@@ -6,50 +6,51 @@ import pytest
 
 from odice.core import adaptive
 from odice.core.divergences import divergence, tempered
+from odice.core.learner import running_mean
 
 
 def numpy_ess(weight):
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
-def test_the_weight_of_a_choice():
+def test_the_weight_of_a_threshold():
     residual = jnp.asarray([-1.0, 0.0, 2.0, 5.0], jnp.float32)
-    choice = adaptive.Choice(jnp.float32(0.5), jnp.float32(2.0))
+    threshold = adaptive.Threshold(jnp.float32(0.5), jnp.float32(2.0))
     above = np.array([0.0, 0.0, 0.5, 2.0])  # R / 2 - 0.5
-    np.testing.assert_allclose(adaptive.choice_weight(residual, choice, 100.0), above / above.mean(), rtol=1e-6)
-    np.testing.assert_allclose(adaptive.choice_weight(residual, choice, 2.0), [0, 0, 0.8, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(adaptive.threshold_weight(residual, threshold, 100.0), above / above.mean(), rtol=1e-6)
+    np.testing.assert_allclose(adaptive.threshold_weight(residual, threshold, 2.0), [0, 0, 0.8, 2.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("wanted", [0.15, 0.5])
-def test_a_choice_finds_its_share_at_every_scale(scale, wanted):
-    rng, choice, found = np.random.default_rng(0), adaptive.first_choice(), []
+@pytest.mark.parametrize("target", [0.15, 0.5])
+def test_a_threshold_finds_its_share_at_every_scale(scale, target):
+    rng, threshold, found = np.random.default_rng(0), adaptive.Threshold(jnp.zeros(()), jnp.ones(())), []
     for i in range(1500):
         residual = jnp.asarray(scale * rng.normal(1.0, 2.0, 512), jnp.float32)
-        weight = adaptive.choice_weight(residual, choice, 100.0)
-        choice = adaptive.next_choice(choice, residual, weight, wanted)
+        weight = adaptive.threshold_weight(residual, threshold, 100.0)
+        threshold = adaptive.next_threshold(threshold, residual, weight, target)
         if i >= 1400:
             found.append(numpy_ess(np.asarray(weight, np.float64)))
-    assert np.mean(found) == pytest.approx(wanted, rel=0.05)
-    assert float(choice.spread) == pytest.approx(2 * scale, rel=0.05)
+    assert np.mean(found) == pytest.approx(target, rel=0.05)
+    assert float(threshold.spread) == pytest.approx(2 * scale, rel=0.05)
 
 
 def test_the_temperature_finds_its_share():
-    rng, log_temperature, f = np.random.default_rng(0), adaptive.first_temperature(), divergence("pearson")
-    residual = jnp.asarray(rng.normal(0, 30.0, 2048), jnp.float32)
+    rng, part = np.random.default_rng(0), adaptive.adapted_temperature(divergence("pearson"), 0.8)
+    residual, log_temperature = jnp.asarray(rng.normal(0, 30.0, (1, 2048)), jnp.float32), part.init()
     for _ in range(3000):
-        weight = tempered(f, jnp.exp(log_temperature)).weight(residual)
-        log_temperature = adaptive.next_temperature(log_temperature, weight, 0.8)
-    weight = np.maximum(0, 1 + np.asarray(residual, np.float64) / np.exp(float(log_temperature)) / 2)
+        log_temperature = part.step(log_temperature, residual)
+    weight = np.maximum(0, 1 + np.asarray(residual[0], np.float64) / np.exp(float(log_temperature)) / 2)
     assert numpy_ess(weight) == pytest.approx(0.8, rel=0.02)
 
 
 def test_a_batch_without_weight_warms_and_lowers():
     nothing = jnp.zeros(64)
-    assert adaptive.next_temperature(jnp.zeros(()), nothing, 0.5) > 0
-    choice = adaptive.next_choice(adaptive.Choice(jnp.ones(()), jnp.ones(())), jnp.zeros(64), nothing, 0.5)
-    assert choice.threshold < 1
-    assert np.isfinite(float(choice.spread))
+    part = adaptive.adapted_temperature(divergence("pearson"), 0.5)
+    assert part.step(jnp.zeros(()), jnp.full((1, 64), -1e3)) > 0
+    threshold = adaptive.next_threshold(adaptive.Threshold(jnp.ones(()), jnp.ones(())), jnp.zeros(64), nothing, 0.5)
+    assert threshold.level < 1
+    assert np.isfinite(float(threshold.spread))
 
 
 @pytest.mark.parametrize("name", ["pearson", "soft-chi2", "kl"])
@@ -71,6 +72,6 @@ def test_the_running_mean_is_over_the_last_part():
     weights = np.array([shares[i] * np.prod(1 - shares[i + 1 :]) for i in range(200)])
     mean = jnp.zeros(())
     for i, value in enumerate(x):
-        mean = adaptive.running_mean(mean, jnp.float32(value), i, 10.0)
+        mean = running_mean(mean, jnp.float32(value), jnp.asarray(i), 10.0)
     assert float(mean) == pytest.approx(weights @ x, abs=1e-5)
     assert weights[150:].sum() > 0.9  # the beginning is forgotten

@@ -104,7 +104,7 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert plans["hopper-full-replay-local/iql/seed-0"].settings.expectile == 0.7
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
     own, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
-    assert own[0].plan.settings.value_sample == 0.9
+    assert own[0].plan.settings.lam == 0.6
     assert own[0].plan.preset is None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import odice
-from odice.algos import algorithms
+from odice.algos import algorithms, entry
 from odice.data.preprocess import REWARD_MAPS
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
@@ -146,10 +146,9 @@ def test_baselines_against_the_transcribed_table():
 @pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
 @pytest.mark.parametrize("name", ["paper", "reference"])
 @pytest.mark.parametrize("data", ["hopper-medium-v2", "antmaze-large-play-v2", "my-robot-v0"])
-def test_published_settings_adapt_nothing(name, algo, data):
+def test_published_settings_are_the_papers(name, algo, data):
     plan = make_plan(data, preset=name, algo=algo)
     found = plan.settings
-    assert (found.value_sample, found.policy_sample, found.value_start, found.cosine_steps) == (0.0, 0.0, 0.0, 0)
     row = odice.preset(name, algo, data)
     assert found.lam == row.values().get("lam", 0.6)
     assert found.polyak == 0.005
@@ -160,8 +159,23 @@ def test_published_settings_adapt_nothing(name, algo, data):
 
 def test_without_a_preset_the_log_decides():
     plan = make_plan("hopper-medium-v2")
+    assert plan.options.algo == "auto"
     assert plan.options.reward == "return-spread"
     assert plan.settings.value_start is None  # until the log is read
     assert plan.settings.cosine_steps == plan.options.steps
     assert make_plan("x", lam=0.7, reward="none").settings.lam == 0.7
     assert make_plan("x", algo="iql").options.reward == "none"
+
+
+@pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
+def test_the_papers_algorithms_have_their_defaults_without_a_preset(algo):
+    plan = make_plan("x", algo=algo)
+    assert plan.settings == entry(algo).config()
+    assert plan.options.reward == "none"
+
+
+def test_a_preset_and_demonstrations_mean_the_papers_algorithm():
+    assert make_plan("x", preset="paper").options.algo == "odice"
+    assert make_plan("x", imitation=True).options.algo == "odice"
+    assert make_plan("x", preset="paper").default_algo
+    assert not make_plan("x", algo="auto").default_algo
