@@ -23,7 +23,7 @@ e(s, a), the mean of R over next states (`core.expected`):
     policy   e in place of R in w                                              OptiDICE's remedy; V stays biased
     both     and V minimises E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed  two networks; no bias (`core.vdice`)
 
-Each part can be switched off by its setting; with all of them off this is V-DICE. docs/defaults.md has the measurements.
+Each part is switched off by its setting; with all of them off this is V-DICE. docs/defaults.md has the measurements.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _warm(name, settings, spec, steps, jit, batch_options):
 
 
 def view(state):
-    """A state whose learned parts are two fields each: `value` are the parameters, `value_opt` the optimizer's state."""
+    """A state whose learned parts are two fields each: the parameters `value` and the optimizer's `value_opt`."""
     fields = {}
     for name, part in state._asdict().items():
         learned = isinstance(part, Learned)
