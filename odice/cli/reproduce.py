@@ -12,7 +12,7 @@ from odice.cli.where import WhereFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.experiments.reproduce import Source
+    from odice.experiments.reproduce import Place, Source
     from odice.reports.compare import Comparison
     from odice.reports.tables import Table
     from odice.sweeps.matrix import Cell
@@ -51,7 +51,7 @@ class ReproduceFlags:
     steps: int | None = None
     """Updates of every run; by default as many as published, and 100,000 on the local suite."""
     seeds: int | None = None
-    """Seeds; by default the paper's five, and three on the local suite."""
+    """Seeds; by default the paper's five, for table2 the released script's (0, 10, 100), on the local suite three."""
     eval_every: int | None = None
     """Updates between two evaluations; by default as published, at most a twentieth of a shorter run."""
     eval_episodes: int | None = None
@@ -94,11 +94,11 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
     where = flags.at.where()
     out = where.folder(out)
-    cells = _cells(flags, sources, out)
+    cells, places = _cells(flags, sources, out)
     runs = out / "runs"
     outcomes = {} if flags.report_only else run_matrix(runs, cells, where, flags.at.retries, flags.quiet)
     if any((cell.path / "config.json").exists() for cell in cells):
-        _report(flags, cells, missing, out)
+        _report(flags, cells, places, missing, out)
     elif flags.report_only:
         raise OdiceError(f"No run of {flags.study} has begun in {runs}; leave --report-only out.")
     check_outcomes(runs, outcomes)
@@ -125,7 +125,7 @@ def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
     return local_sources(flags.logs, flags.suite_dir)
 
 
-def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> list[Cell]:
+def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> tuple[list[Cell], list[Place]]:
     from odice.cli.sweep import axes
     from odice.experiments.reproduce import STUDIES, Asked, study_cells
 
@@ -139,23 +139,22 @@ def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> list[Cell
         {name: values for name, values in given.items() if len(values) > 1},
         {name: values[0] for name, values in given.items() if len(values) == 1},
     )
-    cells, notes = study_cells(STUDIES[flags.study], sources, flags.algos, asked, out / "runs")
+    cells, places, notes = study_cells(STUDIES[flags.study], sources, flags.algos, asked, out / "runs")
     for note in notes:
         print(f"left out: {note}", flush=True)
-    return sorted(cells, key=lambda cell: cell.plan.options.seed)  # one seed of everything first
+    return sorted(cells, key=lambda cell: cell.plan.options.seed), places  # one seed of everything first
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: Path) -> None:
+def _report(flags: ReproduceFlags, cells: list[Cell], places: list[Place], missing: list[str], out: Path) -> None:
     from dataclasses import replace
 
     from odice.experiments import reproduction
     from odice.reports import html
     from odice.reports.pages import run_page
 
-    places = [reproduction.Place(*cell.group.split("/"), path=cell.path) for cell in _in_order(cells)]
     found = reproduction.gather(places)
     notes = tuple(f"missing: {sentence}" for sentence in missing)
     found = replace(found, notes=notes)
@@ -171,12 +170,6 @@ def _report(flags: ReproduceFlags, cells: list[Cell], missing: list[str], out: P
     html.write(files[-1], run_page(reproduction.labelled(found), title, about, tables, pictures))
     for path in [*files, *figures]:
         print(f"{path}: written")
-
-
-def _in_order(cells: list[Cell]) -> list[Cell]:
-    """As the tables have them, not as they run."""
-    data = list(dict.fromkeys(cell.name.split("/")[0] for cell in cells))
-    return sorted(cells, key=lambda cell: data.index(cell.name.split("/")[0]))
 
 
 def _about(flags: ReproduceFlags, cells: list[Cell]) -> str:

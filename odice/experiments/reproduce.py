@@ -2,7 +2,7 @@
 
 | study         | what it trains                                                                   |
 |---------------|----------------------------------------------------------------------------------|
-| `table1`      | the paper's algorithms on its 15 D4RL data sets                                  |
+| `table1`      | the paper's algorithms on its 15 D4RL data sets; O-DICE by text and by code      |
 | `table2`      | imitation of one expert trajectory: BC, ValueDICE, IQ-Learn, O-DICE              |
 | `figure3`     | EQL, S-DICE and O-DICE: the worst episode, and the feature product over training |
 | `curves`      | S-DICE and O-DICE: learning curves                                               |
@@ -17,48 +17,85 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from odice.algos import algorithms, entry
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, address, file_names
 from odice.errors import OdiceError, unknown_name
-from odice.experiments.suite import SUFFIX, SUITE, Choices, Place
+from odice.experiments.suite import SUFFIX, SUITE, Choices
+from odice.experiments.suite import Place as SuitePlace
 from odice.experiments.suite import chosen as suite_names
 from odice.presets import PRESETS, preset
+from odice.presets.imitation import SEEDS as IMITATION_SEEDS
 from odice.presets.imitation import TRAJECTORIES
 from odice.sweeps.matrix import NOT_VARIED, Cell, make_cells
 from odice.training.options import RunOptions
 
-TABLE1 = ("td3-bc", "cql", "iql", "eql", "optidice", "fdvl", "sdice", "odice")
-TABLE2 = ("bc", "value-dice", "iq-learn", "odice")
-LOCAL_TABLE1 = ("bc", "bc-10", "td3-bc", "iql", "sql", "vdice-true", "sdice", "odice")
 EXPERTS = ("hopper-expert-v2", "walker2d-expert-v2")
 LAMBDAS, ETAS = (0.4, 0.5, 0.6, 0.7, 0.8), (0.2, 0.4, 0.6, 0.8, 1.0)
-SEEDS = 5
-"""The paper's."""
-LOCAL_STEPS, LOCAL_SEEDS = 100_000, 3
+PAPER_SEEDS = (0, 1, 2, 3, 4)
+"""The paper has five; its released code names seed 0 for reinforcement learning."""
+LOCAL_STEPS, LOCAL_SEEDS = 100_000, (0, 1, 2)
 EVALUATIONS = 20
 """Evaluations of a run that is shorter than published: the last ten, which count, are then its second half."""
+
+
+class Column(NamedTuple):
+    """A column of a table: an algorithm, and what distinguishes it from another column of the same algorithm."""
+
+    algo: str
+    variant: str = ""
+    """In the folder's name and in the table's head; the algorithm's first column has none."""
+    preset: str | None = None
+    """Instead of the preset that was asked for."""
+    settings: Mapping[str, Any] = {}
+    protocol: str | None = None
+    """The algorithm of the preset `paper` whose length and evaluation hold instead of this one's own."""
+
+    @property
+    def method(self) -> str:
+        return f"{self.algo}{VARIANT}{self.variant}" if self.variant else self.algo
+
+
+VARIANT = "@"
+"""Between an algorithm and its variant in the name of a folder."""
+CHI_SQUARE = Column("fdvl", settings={"divergence": "pearson"})
+"""The paper's f-DVL; f-DVL's own command for AntMaze has total variation."""
+PAPER_LAMBDA = 0.6
+"""The released code's default, which S-DICE may have been run with: the paper gives none for it."""
+TABLE1 = (
+    *map(Column, ("td3-bc", "cql", "iql", "eql", "optidice")),
+    Column("optidice", "paper-protocol", protocol="odice"),
+    CHI_SQUARE,
+    Column("sdice"),
+    Column("sdice", f"lam-{PAPER_LAMBDA}", settings={"lam": PAPER_LAMBDA}),
+    Column("odice"),
+    Column("odice", "reference", preset="reference"),
+)
+TABLE2 = (*map(Column, ("bc", "value-dice", "iq-learn", "odice")), Column("odice", "reference", preset="reference"))
+LOCAL_TABLE1 = tuple(map(Column, ("bc", "bc-10", "td3-bc", "iql", "sql", "vdice-true", "sdice", "odice")))
 
 
 class Study(NamedTuple):
     """What is compared."""
 
-    algos: tuple[str, ...]
+    columns: tuple[Column, ...]
     data: tuple[str, ...] = LOCOMOTION_DATA + ANTMAZE_DATA
-    local_algos: tuple[str, ...] | None = None
+    local_columns: tuple[Column, ...] | None = None
     imitation: bool = False
     axes: Mapping[str, Sequence[Any]] = {}
+    seeds: tuple[int, ...] = PAPER_SEEDS
 
 
 STUDIES = {
-    "table1": Study(TABLE1, local_algos=LOCAL_TABLE1),
-    "table2": Study(TABLE2, EXPERTS, imitation=True),
-    "figure3": Study(("eql", "sdice", "odice")),
-    "curves": Study(("sdice", "odice")),
-    "sensitivity": Study(("sdice", "odice"), axes={"lam": LAMBDAS, "eta": ETAS}),
+    "table1": Study(TABLE1, local_columns=LOCAL_TABLE1),
+    "table2": Study(TABLE2, EXPERTS, imitation=True, seeds=IMITATION_SEEDS),
+    "figure3": Study(tuple(map(Column, ("eql", "sdice", "odice")))),
+    "curves": Study(tuple(map(Column, ("sdice", "odice")))),
+    "sensitivity": Study(tuple(map(Column, ("sdice", "odice"))), axes={"lam": LAMBDAS, "eta": ETAS}),
 }
 
 LOCAL: dict[str, Any] = {
@@ -80,7 +117,7 @@ LIKE = {
 }  # fmt: skip
 """Log of the suite -> the D4RL data set whose published settings it gets. The others get a preset's general ones."""
 SAME_LAMBDA = ("sdice", "vdice-true")
-"""They have no published lambda: on the local suite they get O-DICE's, so that the gradient rule alone differs."""
+"""They have no published lambda: they get O-DICE's, so that the gradient rule alone differs."""
 EPISODES = {"maze": 20, "hospital": 100}
 """Word in a log's name -> episodes per evaluation; elsewhere 10. A stay in the hospital is short, and ends in +-1."""
 
@@ -155,7 +192,7 @@ def _made_here(path: Path) -> str | None:
 def local_sources(names: Sequence[str], folder: Path) -> tuple[list[Source], list[str]]:
     """The logs of the suite that are made, and how to make the others."""
     found, missing = [], []
-    place = Place(folder)
+    place = SuitePlace(folder)
     for name in suite_names(names):
         if place.facts(name) is None:
             missing.append(f"{name}{SUFFIX}: odice suite make {name} --out {folder}")
@@ -183,30 +220,93 @@ class Asked(NamedTuple):
 
 def study_cells(
     study: Study, sources: Sequence[Source], algos: Sequence[str], asked: Asked, out: Path
-) -> tuple[list[Cell], list[str]]:
-    """Every run of a study, and a sentence for each combination that there is not."""
-    cells: list[Cell] = []
+) -> tuple[list[Cell], list[Place], list[str]]:
+    """Every run of a study, the place of each in its table, and a sentence for each combination that there is not.
+
+    Two columns with the same settings share their runs.
+    """
+    cells: dict[str, Cell] = {}
+    places: list[Place] = []
     notes: list[str] = []
     local = any(source.local for source in sources)
-    algos = algos or (study.local_algos if local and study.local_algos else study.algos)
+    columns = study.local_columns if local and study.local_columns else study.columns
+    if algos:
+        columns = [column for algo in algos for column in _columns_of(algo, columns)]
+    columns = [column for column in columns if column.preset is None or column.preset != asked.preset]
+    names = list(dict.fromkeys(column.algo for column in columns))
     axes = {axis: values for axis, values in {**study.axes, **asked.axes}.items() if axis not in asked.settings}
-    valid = OPTIONS.union(*(_fields(algo) for algo in algos))
+    valid = OPTIONS.union(*map(_fields, names))
     others = {*asked.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
     for key in {*asked.axes, *asked.settings} - valid - others:
-        raise unknown_name(f"setting of {', '.join(algos)}", key, valid)
-    notes += [f"{key} is no setting of {', '.join(algos)}." for key in asked.settings if key in others - valid]
-    for source in sources:
-        for algo in algos:
-            if source.discrete and not entry(algo).discrete:
-                notes.append(f"{algo} has no form for the discrete actions of {source.name}.")
-                continue
-            name = preset_of(algo, asked.preset, study.imitation)
-            given = run_settings(source, algo, name, study, asked)
-            own = {axis: values for axis, values in axes.items() if axis in _fields(algo) | OPTIONS}
-            given = {key: value for key, value in given.items() if key not in own}
-            seeds = asked.seeds or (LOCAL_SEEDS if local else SEEDS)
-            cells += make_cells(out, [f"{source.name}={source.data}"], [algo], seeds, axes=own, preset=name, **given)
-    return cells, notes
+        raise unknown_name(f"setting of {', '.join(names)}", key, valid)
+    notes += [f"{key} is no setting of {', '.join(names)}." for key in asked.settings if key in others - valid]
+    seeds = seeds_of(asked.seeds, LOCAL_SEEDS if local else study.seeds)
+    for source, column in product(sources, columns):
+        if source.discrete and not entry(column.algo).discrete:
+            notes.append(f"{column.algo} has no form for the discrete actions of {source.name}.")
+            continue
+        for cell in _column_cells(source, column, study, axes, asked, seeds, out):
+            method = cell.group.split("/")[1]
+            same = cells.setdefault(_key(cell), cell)
+            places.append(Place(source.name, method, same.path))
+    return list(cells.values()), places, notes
+
+
+class Place(NamedTuple):
+    """A run's place in the table of a study."""
+
+    data: str
+    method: str
+    path: Path
+
+
+def seeds_of(count: int | None, published: Sequence[int]) -> list[int]:
+    """So many seeds: the published ones, then the smallest others."""
+    if count is None:
+        return list(published)
+    others = (seed for seed in range(count + len(published)) if seed not in published)
+    return [*published, *others][:count]
+
+
+def _columns_of(algo: str, columns: Sequence[Column]) -> list[Column]:
+    """The columns that a study has for an algorithm, else a plain one."""
+    return [column for column in columns if column.algo == algo] or [Column(algo)]
+
+
+def _key(cell: Cell) -> str:
+    """What two runs that are the same one have in common."""
+    options = cell.plan.options
+    return json.dumps([options.seed, str(options.data), options.algo, cell.identity], sort_keys=True)
+
+
+def _column_cells(
+    source: Source,
+    column: Column,
+    study: Study,
+    axes: Mapping[str, Sequence[Any]],
+    asked: Asked,
+    seeds: Sequence[int],
+    out: Path,
+) -> Iterator[Cell]:
+    """The runs of a column on one data set."""
+    algo = column.algo
+    name = preset_of(algo, column.preset or asked.preset, study.imitation)
+    given = run_settings(source, column, name, study, asked)
+    own = {axis: values for axis, values in axes.items() if axis in _fields(algo) | OPTIONS}
+    given = {key: value for key, value in given.items() if key not in own}
+    data = [f"{source.name}={source.data}"]
+    for seed in seeds:
+        for cell in make_cells(out, data, [algo], 1, seed, axes=own, preset=name, **given):
+            yield _moved(cell, out, column) if column.variant else cell
+
+
+def _moved(cell: Cell, out: Path, column: Column) -> Cell:
+    """The same run in the folder of its column."""
+    data, method, seed = cell.name.split("/")
+    method = method.replace(column.algo, column.method, 1)
+    name = f"{data}/{method}/{seed}"
+    options = dataclasses.replace(cell.plan.options, out=str(out / name))
+    return Cell(name, cell.plan._replace(options=options))
 
 
 def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:
@@ -222,8 +322,9 @@ def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:
     return None
 
 
-def run_settings(source: Source, algo: str, name: str | None, study: Study, asked: Asked) -> dict[str, Any]:
+def run_settings(source: Source, column: Column, name: str | None, study: Study, asked: Asked) -> dict[str, Any]:
     """What a run of a study is told, over its preset."""
+    algo = column.algo
     fields = _fields(algo)
     published = preset(name, algo, source.like, imitation=study.imitation) if name else None
     given: dict[str, Any] = {**source.options, "keep": 1}
@@ -236,15 +337,20 @@ def run_settings(source: Source, algo: str, name: str | None, study: Study, aske
         given |= {**published.values(), "reward": protocol.reward}
         given |= {} if protocol.clip_actions is None else {"clip_actions": protocol.clip_actions}
         given |= {key: value for key, value in LOCAL.items() if key in fields or key in OPTIONS}
-        if algo in SAME_LAMBDA:
-            given["lam"] = preset("paper", "odice", source.like).values().get("lam", given.get("lam"))
-    steps = asked.steps or (LOCAL_STEPS if source.local else None)
+    if algo in SAME_LAMBDA and published and not study.imitation:
+        given["lam"] = preset("paper", "odice", source.like).values().get("lam", published.values().get("lam"))
+    given |= column.settings
+    steps, every = asked.steps or (LOCAL_STEPS if source.local else None), None
+    if column.protocol and steps is None:
+        protocol = preset("paper", column.protocol, source.like).protocol
+        steps, every = protocol.steps, protocol.eval_every
+        given["eval_episodes"] = protocol.eval_episodes
     if steps is not None:
         given["steps"] = steps
-        every = published.protocol.eval_every if published else steps
-        given["eval_every"] = max(1, min(every, steps // EVALUATIONS))
-        if "warmup_steps" in fields and published and (usual := published.values().get("warmup_steps")):
-            given["warmup_steps"] = max(1, usual * steps // published.protocol.steps)  # the same share of the run
+        usual = published.protocol.eval_every if published else steps
+        given["eval_every"] = every or max(1, min(usual, steps // EVALUATIONS))
+        if "warmup_steps" in fields and published and (warmup := published.values().get("warmup_steps")):
+            given["warmup_steps"] = max(1, warmup * steps // published.protocol.steps)  # the same share of the run
     if source.local:
         given["eval_episodes"] = next((count for word, count in EPISODES.items() if word in source.name), 10)
     wanted = {"eval_every": asked.eval_every, "eval_episodes": asked.eval_episodes}

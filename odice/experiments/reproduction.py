@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from odice.d4rl import REFERENCES, normalized_score
+from odice.envs.make import resolve
+from odice.errors import OdiceError
 from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
+from odice.experiments.reproduce import VARIANT, Place
 from odice.reports.charts import COLORS, LIGHT
 from odice.reports.compare import Comparison, Curve, Group, curve
-from odice.reports.figures import FAINT, VALUE_MAP, house_style
+from odice.reports.figures import FAINT, VALUE_MAP, columns_for, fill_empty, house_style
 from odice.reports.runs import Point, RunRecord, read_run
 from odice.reports.tables import Cell, Table, spread
 from odice.training.loggers import rows
@@ -25,14 +28,6 @@ from odice.training.loggers import rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-class Place(NamedTuple):
-    """A run's place in a study."""
-
-    data: str
-    method: str
-    path: Path
 
 
 def gather(places: Iterable[Place]) -> Comparison:
@@ -55,52 +50,88 @@ def labelled(found: Comparison) -> Comparison:
 
 
 def label(method: str) -> str:
-    """What papers call a method: the algorithm, and its settings behind it."""
+    """What papers call a method: the algorithm, and its variant or settings behind it."""
+    method, _, variant = method.partition(VARIANT)
     algo = max((each for each in LABELS if method == each or method.startswith(f"{each}-")), key=len, default=method)
     settings = method.removeprefix(algo).replace("-", " ")
-    return f"{LABELS.get(algo, algo)}{settings}"
+    return f"{LABELS.get(algo, algo)}{settings}{f', {variant}'.replace('-', ' ') if variant else ''}"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def score_table(found: Comparison, title: str, note: str) -> Table:
-    """Data sets down, methods across; beside each method the published scores, where one belongs to the data."""
-    columns = [(method, where) for method in found.methods for where in _published(found, method)]
+    """Data sets down, methods across; after an algorithm's columns the published scores, where one belongs to the data.
+
+    A published number stands only where the runs of its algorithm were evaluated in the environment of the data set.
+    """
+    columns = _columns(found)
     head = ["data"] + [label(method) if where is None else f"{label(method)}: {where}" for method, where in columns]
-    body = []
+    body, elsewhere = [], {}
     for data in found.data:
         groups = {group.method: group for group in found.of(data)}
         best = max((g.interval.value for g in groups.values() if g.interval), default=None)
         unit = "" if next(iter(groups.values())).scored else " (return)"
         row = [Cell(f"{data}{unit}")]
+        if env := other_world(data, groups.values()):
+            elsewhere[data] = env
         for method, where in columns:
             if where is None:
                 group = groups.get(method)
                 wins = group is not None and group.interval is not None and group.interval.value == best
                 row.append(Cell("–") if group is None else spread(group, wins))
             else:
-                row.append(_score(PUBLISHED[where](data, method)))
+                row.append(_score(None if data in elsewhere else PUBLISHED[where](data, method)))
         body.append(row)
-    sources = [f"{name}: {source}" for name, source in SOURCES.items() if any(where == name for _, where in columns)]
+    sources = [f"{name}: {source}." for name, source in SOURCES.items() if any(where == name for _, where in columns)]
     unit = (
         "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's last "
         "ten evaluations."
     )
-    return Table(title, head, body, " ".join([note, unit, *(f"{each}." for each in sources)]))
+    empty = [
+        f"No published number belongs to {data}: its runs were evaluated in {env}." for data, env in elsewhere.items()
+    ]
+    return Table(title, head, body, " ".join([note, unit, *sources, *empty]))
 
 
 PUBLISHED = {"paper": paper_score, "CORL": corl_score}
 SOURCES = {"paper": PAPER, "CORL": CORL}
 
 
-def _published(found: Comparison, method: str) -> list[str | None]:
-    """Our column, and those of the sources that have a number for the method on one of the data sets."""
-    return [None, *(name for name, score in PUBLISHED.items() if any(score(data, method) for data in found.data))]
+def _columns(found: Comparison) -> list[tuple[str, str | None]]:
+    """Our columns (method, None); after the last one of an algorithm those of the sources that have numbers for it."""
+    columns: list[tuple[str, str | None]] = []
+    algos = [method.partition(VARIANT)[0] for method in found.methods]
+    for i, (method, algo) in enumerate(zip(found.methods, algos, strict=True)):
+        columns.append((method, None))
+        if algo not in algos[i + 1 :]:
+            columns += [(algo, name) for name, score in PUBLISHED.items() if any(score(d, algo) for d in found.data)]
+    return columns
+
+
+def other_world(data: str, groups: Iterable[Group]) -> str | None:
+    """The environment in which a D4RL data set's runs were evaluated, where it is not the one of its name."""
+    name = next((known for known in REFERENCES if data == known or data.startswith(f"{known}-traj-")), None)
+    if name is None:
+        return None
+    right = resolve(name).env_id
+    for group in groups:
+        for run in group.runs:
+            for env in {str(row.get("env_id")) for row in rows(run.path / "evaluations.jsonl")}:
+                if _env_id(env) != right:
+                    return env
+    return None
+
+
+def _env_id(name: str) -> str | None:
+    try:
+        return resolve(name).env_id
+    except OdiceError:
+        return None
 
 
 def _score(score: Score | None) -> Cell:
-    return Cell("–") if score is None else Cell(score.text, score.mean)
+    return Cell("") if score is None else Cell(score.text, score.mean)
 
 
 def robustness_table(found: Comparison, note: str) -> Table:
@@ -114,8 +145,8 @@ def robustness_table(found: Comparison, note: str) -> Table:
             cells.append(Cell(f"{np.mean(values):.1f}", float(np.mean(values))) if values else Cell("–"))
         body.append(cells)
     told = (
-        "100 (worst - mean) / |mean| over the episodes of a run's last evaluation, mean over seeds; 0 is the most "
-        "robust."
+        f"100 (worst - mean) / |mean| over the first {WORST_OF} episodes of a run's last evaluation, mean over seeds; "
+        "0 is the most robust."
     )
     return Table(
         "Percent difference of the worst episode", ["data", *map(label, found.methods)], body, f"{note} {told}"
@@ -153,13 +184,21 @@ def parse(method: str) -> tuple[str, dict[str, str]]:
 # --- numbers of figures -----------------------------------------------------------------------------------------------
 
 
+WORST_OF = 10
+"""Episodes of which the paper takes the worst."""
+
+
 def worst_differences(group: Group) -> list[float]:
-    """One percent difference for each finished seed whose last mean is not 0."""
+    """One percent difference for each finished seed whose last mean is not 0, as the paper takes it."""
     found = []
     for run in group.finished:
-        if run.evaluations and (mean := group.value(run.evaluations[-1])):
-            worst = group.number(run.evaluations[-1].worst, run.evaluations[-1])
-            found.append(100.0 * (worst - mean) / abs(mean))
+        last = list(rows(run.path / "evaluations.jsonl"))[-1:]
+        if not last or not run.evaluations:
+            continue
+        returns = np.asarray(last[0]["returns"][:WORST_OF], float)
+        values = normalized_score(returns, run.evaluations[-1].reference) if group.scored else returns
+        if mean := float(np.mean(values)):
+            found.append(100.0 * (float(np.min(values)) - mean) / abs(mean))
     return found
 
 
@@ -188,7 +227,7 @@ def figure3(found: Comparison, title: str) -> Figure:
         for data in found.data
     }
     shown = [data for data, curves in products.items() if curves]
-    columns = min(max(len(shown), 1), 4)
+    columns = columns_for(len(shown))
     lines = -(-len(shown) // columns)
     with house_style():
         figure = Figure(figsize=(max(3.1 * columns, 7), 3.4 + 2.6 * lines), layout="constrained")
@@ -207,8 +246,8 @@ def figure3(found: Comparison, title: str) -> Figure:
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _thousands(x)))
                 axes.set_xlabel("updates", fontsize=8)
                 axes.tick_params(labelsize=7.5)
-            for axes in flat[len(shown) :]:
-                axes.set_visible(False)
+            known = {str(line.get_label()): line for axes in flat for line in axes.get_lines()}
+            fill_empty(below[0], flat[len(shown) :], known)
             flat[0].set_ylabel("∇V(s)·∇V(s′), mean", fontsize=8)
     return figure
 
@@ -265,16 +304,15 @@ def sensitivity_figure(found: Comparison, title: str) -> Figure:
     """For each data set a map of O-DICE's scores over lambda and eta, and beside it S-DICE's over lambda."""
     from matplotlib.figure import Figure
 
+    columns = columns_for(len(found.data), 3)
     with house_style():
-        figure = Figure(
-            figsize=(4.6 * min(len(found.data), 2), 3.9 * -(-len(found.data) // 2) + 0.3), layout="constrained"
-        )
+        figure = Figure(figsize=(4.6 * columns, 3.9 * -(-len(found.data) // columns) + 0.3), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-        flat = list(figure.subplots(-(-len(found.data) // 2), min(len(found.data), 2), squeeze=False).flat)
+        flat = list(figure.subplots(-(-len(found.data) // columns), columns, squeeze=False).flat)
         for axes, data in zip(flat, found.data, strict=False):
             _map(figure, axes, data, found.of(data))
         for axes in flat[len(found.data) :]:
-            axes.set_visible(False)
+            axes.axis("off")
     return figure
 
 
@@ -290,8 +328,11 @@ def _map(figure: Figure, axes: Axes, data: str, groups: Sequence[Group]) -> None
     grid = np.array([[values.get((lam, eta), np.nan) for eta in etas] for lam in lams]).reshape(len(lams), len(etas))
     image = axes.imshow(grid, origin="lower", cmap=VALUE_MAP, aspect="auto")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2 if np.isfinite(grid).any() else 0.0
+    axes.set_facecolor("#e6e8ec")
     for (row, column), value in np.ndenumerate(grid):
-        if np.isfinite(value):
+        if not np.isfinite(value):
+            axes.text(column, row, "no run", ha="center", va="center", color="#1f2430", fontsize=7)
+        else:
             ink = "#ffffff" if value < middle else "#1f2430"
             axes.text(
                 column,

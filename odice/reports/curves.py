@@ -9,7 +9,7 @@ import numpy as np
 
 from odice.errors import OdiceError
 from odice.reports.charts import COLORS, LIGHT
-from odice.reports.figures import FAINT, INK, house_style
+from odice.reports.figures import FAINT, INK, columns_for, fill_empty, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ def comparison_figure(found: Comparison) -> Figure:
         raise OdiceError("There is no evaluation in these runs to draw; train with an environment (--env).")
     profiles = found.profiles if len(found.profiles) > 1 else {}
     panels = len(plotted) + bool(profiles)
-    columns = min(panels, 3)
+    columns = columns_for(panels, 3)
     lines = -(-panels // columns)
     with house_style():
         figure = Figure(figsize=(4.2 * columns, 3.3 * lines + 0.6), layout="constrained")
@@ -71,10 +71,8 @@ def comparison_figure(found: Comparison) -> Figure:
             _curves(axes, found, data)
         if profiles:
             _profiles(flat[len(plotted)], found)
-        for axes in flat[panels:]:
-            axes.set_visible(False)
-        known = {line.get_label(): line for axes in flat for line in axes.get_lines()}
-        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(len(known), 4), fontsize=9)
+        known = {str(line.get_label()): line for axes in flat for line in axes.get_lines()}
+        fill_empty(figure, flat[panels:], known)
     return figure
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from odice.files import complete_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 INK, PAPER, FAINT = "#1f2430", "#ffffff", "#8a90a0"
 GROUND, GOAL = "#3b3f54", "#f2c14e"
@@ -92,6 +93,23 @@ def _goals(axes: Axes, goals: np.ndarray) -> None:
 
 def _start(axes: Axes) -> None:
     axes.plot(0, 0, marker="o", markersize=6.5, color=PAPER, markeredgecolor=INK, clip_on=False, zorder=6)
+
+
+def columns_for(panels: int, most: int = 4) -> int:
+    """How many panels stand in a row: as many as possible with the fewest empty places."""
+    if panels <= most:
+        return max(panels, 1)
+    return min(range(most, 1, -1), key=lambda columns: -panels % columns)
+
+
+def fill_empty(figure: Figure | SubFigure, empty: Sequence[Axes], known: Mapping[str, Any]) -> None:
+    """Put the legend into the empty places of a grid of panels; below it where there are none."""
+    for axes in empty:
+        axes.axis("off")
+    if empty:
+        empty[0].legend(known.values(), known.keys(), loc="center left", fontsize=9)
+    else:
+        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(len(known), 4), fontsize=9)
 
 
 def _legend(figure: Figure, columns: int) -> None:

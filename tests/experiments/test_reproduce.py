@@ -1,16 +1,20 @@
 """Which runs a table or figure of the paper is made of, and that the command trains, continues and writes them."""
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 
+import odice
 from odice.cli.main import main
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
+from odice.data.doctor import inspect
 from odice.errors import OdiceError
 from odice.experiments import reproduce, suite
-from odice.experiments.reproduce import STUDIES, Asked, d4rl_sources, local_sources, preset_of, study_cells
+from odice.experiments.reproduce import STUDIES, Asked, d4rl_sources, local_sources, preset_of, seeds_of, study_cells
+from tests.d4rl_files import write
 
 
 def names(cells):
@@ -47,19 +51,86 @@ def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
 
 def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
     found, _ = d4rl_sources(STUDIES["table1"], ["hopper-medium-v2"], d4rl)
-    cells, notes = study_cells(STUDIES["table1"], found, (), Asked(), tmp_path)
+    cells, _, notes = study_cells(STUDIES["table1"], found, (), Asked(), tmp_path)
     assert notes == []
-    assert len(cells) == 8 * 5
+    assert len(cells) == 10 * 5  # eleven columns; S-DICE with O-DICE's lambda and with 0.6 are one run on this data
     one = next(cell for cell in cells if "/odice/" in cell.name)
     options, settings = one.plan.options, one.plan.settings
     assert (settings.lam, settings.eta, settings.value_lr, settings.value_hidden) == (0.6, 1.0, 1e-4, (256, 256))
     assert (options.steps, options.eval_every, options.eval_episodes) == (1_000_000, 5_000, 10)
     assert (options.reward, options.normalize_obs, options.convention) == ("return-range", False, "qlearning")
     assert options.diagnostics  # figure 3 reads the same runs
-    short, _ = study_cells(STUDIES["table1"], found, ("odice", "optidice"), Asked("reference", 6000, 1), tmp_path)
+    short, _, _ = study_cells(STUDIES["table1"], found, ("odice", "optidice"), Asked("reference", 6000, 1), tmp_path)
     assert [(cell.steps, cell.plan.options.eval_every) for cell in short] == [(6000, 300)] * 2
     assert (short[0].plan.settings.policy_hidden, short[0].plan.settings.twin) == ((1024, 1024), True)
     assert short[1].plan.settings.warmup_steps == 1000  # a sixth of the run, as published
+
+
+def test_the_columns_are_the_papers(d4rl, tmp_path):
+    for name in ("antmaze-medium-play-v2", "halfcheetah-medium-v2"):
+        write(d4rl, name)
+    study = STUDIES["table1"]
+    data = ("hopper-medium-v2", "halfcheetah-medium-v2", "antmaze-medium-play-v2")
+    found, _ = d4rl_sources(study, data, d4rl)
+    cells, places, _ = study_cells(study, found, (), Asked(), tmp_path)
+    plans = {cell.group: cell.plan for cell in cells}
+    methods = [place.method for place in places if place.data == "antmaze-medium-play-v2"][::5]
+    assert methods == [
+        *("td3-bc", "cql", "iql", "eql", "optidice", "optidice@paper-protocol", "fdvl", "sdice", "sdice@lam-0.6"),
+        *("odice", "odice@reference"),
+    ]
+    lams = {data: [plans.get(f"{data}/{m}") for m in ("sdice", "sdice@lam-0.6", "odice")] for data in data}
+    assert [p and p.settings.lam for p in lams["antmaze-medium-play-v2"]] == [0.7, 0.6, 0.7]
+    assert [p and p.settings.lam for p in lams["halfcheetah-medium-v2"]] == [0.5, 0.6, 0.5]
+    assert lams["hopper-medium-v2"][1] is None  # O-DICE's lambda is 0.6 there: the two columns share their runs
+    shared = {place.path for place in places if place.data == "hopper-medium-v2" and place.method.startswith("sdice")}
+    assert len(shared) == 5
+    for name in data:
+        assert plans[f"{name}/fdvl"].settings.divergence == "pearson"
+        own, paper = plans[f"{name}/optidice"], plans[f"{name}/optidice@paper-protocol"]
+        assert (own.options.steps, own.options.eval_episodes, own.settings.warmup_steps) == (3_000_000, 3, 500_000)
+        episodes, every = (50, 20_000) if "antmaze" in name else (10, 5_000)
+        assert (paper.options.steps, paper.settings.warmup_steps) == (1_000_000, 166_666)
+        assert (paper.options.eval_episodes, paper.options.eval_every) == (episodes, every)
+        text, code = plans[f"{name}/odice"].settings, plans[f"{name}/odice@reference"].settings
+        assert (text.policy_hidden, text.value_lr, text.twin) == ((256, 256), 1e-4, False)
+        assert (code.policy_hidden, code.value_lr, code.twin) == ((1024, 1024), 2e-4, True)
+    one, _, _ = study_cells(study, found, ("odice",), Asked("reference"), tmp_path)
+    assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was asked for is no second column
+
+
+def test_seeds():
+    assert seeds_of(None, (0, 10, 100)) == [0, 10, 100]
+    assert seeds_of(2, (0, 10, 100)) == [0, 10]
+    assert seeds_of(5, (0, 10, 100)) == [0, 10, 100, 1, 2]
+
+
+def test_states_of_d4rls_layout_lie_on_free_cells(tmp_path):
+    for name in ANTMAZE_DATA:
+        data = odice.load(write(tmp_path, name), format="d4rl", name=name)
+        assert "in-walls" not in {finding.code for finding in inspect(data).findings}
+    wrong = replace(data, meta=replace(data.meta, env_id="antmaze-umaze-v2"))  # the large maze's states in the U
+    assert "in-walls" in {finding.code for finding in inspect(wrong).errors}
+
+
+@pytest.mark.slow
+def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
+    """Two of the fifteen rows, with all columns of two algorithms; one file is missing, and nothing is trained twice."""
+    for name in ("hopper-medium-v2", "antmaze-umaze-v2"):
+        write(tmp_path, name)
+    command = ["reproduce", "table1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    command += ["--logs", "hopper-medium-v2", "antmaze-umaze-v2", "walker2d-medium-v2", "--algos", "sdice", "odice"]
+    command += ["--steps", "20", "--eval-episodes", "1", "--set", "value_hidden=[8]", "policy_hidden=[8]"]
+    assert main(command) == 0
+    told = capfd.readouterr().out
+    assert "missing: walker2d-medium-v2: download http://rail.eecs.berkeley.edu" in told
+    table = (tmp_path / "out" / "table1.md").read_text()
+    head = next(line for line in table.splitlines() if line.startswith("| data"))
+    columns = ["S-DICE", "S-DICE, lam 0.6", "S-DICE: paper", "O-DICE", "O-DICE, reference", "O-DICE: paper"]
+    assert [cell.strip() for cell in head.strip("|").split("|")] == ["data", *columns]
+    assert "94.1 ± 1.6" in table
+    assert main(command) == 0
+    assert "finished already" in capfd.readouterr().out
 
 
 def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
@@ -67,9 +138,11 @@ def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
         file["rewards"] = np.zeros(3)
     found, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
     assert len(missing) == 1
-    cells, _ = study_cells(STUDIES["table2"], found, (), Asked(seeds=1), tmp_path)
-    assert names(cells)[::4] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
-    assert [cell.plan.options.episode for cell in cells][::4] == [(1,), (10,), (20,), (30,)]
+    three, _, _ = study_cells(STUDIES["table2"], found, (), Asked(), tmp_path)
+    assert {cell.plan.options.seed for cell in three} == {0, 10, 100}  # the released script's
+    cells, _, _ = study_cells(STUDIES["table2"], found, (), Asked(seeds=1), tmp_path)
+    assert names(cells)[::5] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
+    assert [cell.plan.options.episode for cell in cells][::5] == [(1,), (10,), (20,), (30,)]
     assert all(cell.plan.options.imitation and cell.plan.options.data == "hopper-expert-v2" for cell in cells)
 
 
@@ -89,8 +162,8 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     found, missing = local_sources((), made)
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
     assert all(source.name.endswith("-local") for source in found)
-    cells, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
-    assert len(cells) == 13 * 8 - 3
+    cells, _, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
+    assert len(cells) == 15 * 8 - 3
     assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
     plans = {cell.name: cell.plan for cell in cells}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
@@ -103,7 +176,7 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert plans["pointmaze-medium-diverse-local/iql/seed-0"].settings.expectile == 0.9
     assert plans["hopper-full-replay-local/iql/seed-0"].settings.expectile == 0.7
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
-    own, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
+    own, _, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
     assert own[0].plan.settings.lam == 0.6
     assert own[0].plan.preset is None
 
@@ -111,11 +184,11 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     found, _ = local_sources(["hospital"], made)
     asked = Asked(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
-    cells, _ = study_cells(STUDIES["sensitivity"], found, (), asked, tmp_path)
+    cells, _, _ = study_cells(STUDIES["sensitivity"], found, (), asked, tmp_path)
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
     assert all(cell.plan.settings.batch_size == 32 for cell in cells)
-    held, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
+    held, _, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
     assert len(held) == 5 + 5  # one eta is no axis
     assert {cell.plan.settings.eta for cell in held if cell.plan.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
@@ -126,9 +199,9 @@ def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
     """`curves` after `table1` with the same --set finds its runs."""
     found, _ = local_sources(["hospital"], made)
     asked = Asked(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
-    cells, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
+    cells, _, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
     assert notes == ["critic_hidden is no setting of sdice, odice."]
-    table, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
+    table, _, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
     assert set(names(cells)) < set(names(table))
     with pytest.raises(OdiceError, match="Unknown setting"):
         study_cells(STUDIES["curves"], found, (), Asked(axes={"critic_hidden": [[64], [32]]}), tmp_path)

@@ -14,6 +14,7 @@ HALF = [[100.0, 60.0], [120.0, 80.0]]  # scores 40 and 50: the run's number is 4
 
 
 def place(folder, data, method, returns=HALF, seed=0, **options):
+    options.setdefault("env", data)
     path = make_run(folder / data / method / f"seed-{seed}", returns, algo=parse(method)[0], seed=seed, **options)
     return Place(data, method, path)
 
@@ -42,10 +43,41 @@ def test_published_columns_stand_beside_d4rl_and_never_beside_other_data(tmp_pat
     assert "arXiv 2402.00348" in table.note
     local = place(tmp_path, "hopper-medium-replay-local", "odice")
     both = reproduction.score_table(gather([*d4rl, local]), "Table 1", "")
-    assert texts(both, 1)["O-DICE: paper"] == "–"
+    assert texts(both, 1)["O-DICE: paper"] == ""
     alone = reproduction.score_table(gather([local]), "Table 1", "")
     assert alone.head == ["data", "O-DICE"]
     assert "arXiv" not in alone.note
+
+
+def test_no_published_number_stands_beside_another_world(tmp_path):
+    """Runs on D4RL's data that were evaluated elsewhere: the cells are empty, and the note says why."""
+    worlds = {
+        "hopper-medium-v2": "Hopper-v5",
+        "antmaze-umaze-v2": "AntMaze_UMaze-v5",
+        "walker2d-medium-v2": "Walker2d-v4",
+    }
+    found = gather([place(tmp_path, data, "odice", env=env) for data, env in worlds.items()])
+    table = reproduction.score_table(found, "Table 1", "")
+    shown = [texts(table, row)["O-DICE: paper"] for row in range(3)]
+    assert shown == ["", "", "84.9 ± 2.3"]  # Walker2d-v4 is what the name stands for
+    assert "No published number belongs to antmaze-umaze-v2: its runs were evaluated in AntMaze_UMaze-v5." in table.note
+    assert "walker2d" not in table.note
+    right = gather([place(tmp_path, "antmaze-umaze-v2", "odice", seed=1)])
+    assert texts(reproduction.score_table(right, "", ""), 0)["O-DICE: paper"] == "94.1 ± 1.6"
+
+
+def test_variants_share_the_published_column(tmp_path):
+    methods = ("sdice", "sdice@lam-0.6", "odice", "odice@reference")
+    found = gather([place(tmp_path, "hopper-medium-v2", method) for method in methods])
+    assert reproduction.score_table(found, "", "").head == [
+        "data", "S-DICE", "S-DICE, lam 0.6", "S-DICE: paper", "O-DICE", "O-DICE, reference", "O-DICE: paper"
+    ]  # fmt: skip
+
+
+def test_figure_3_takes_the_worst_of_ten_episodes(tmp_path):
+    many = [[50.0] * 8 + [100.0, 20.0] + [-1000.0] * 40]  # the paper's code looks at the first ten
+    found = gather([place(tmp_path, "x", "odice", many)])
+    assert reproduction.worst_differences(found.groups[0]) == pytest.approx([100 * (20 - 52) / 52])
 
 
 def test_the_best_of_a_row_is_marked_and_returns_are_labelled(tmp_path):

@@ -21,6 +21,7 @@ def make_run(
     reference: Sequence[float] | None = REFERENCE,
     health: Any = None,
     steps: int | None = None,
+    env: str | None = None,
     **settings: Any,
 ) -> Path:
     """One run; `returns` are those of the episodes of each evaluation, a thousand updates apart."""
@@ -31,7 +32,7 @@ def make_run(
     (folder / "config.json").write_text(json.dumps({"config": {**config, "settings": settings}, "data": facts}))
     rows = [
         {"step": 1000 * (i + 1), "returns": list(one), "mean": sum(one) / len(one), "worst": min(one)}
-        | {"reference": None if reference is None else list(reference)}
+        | {"reference": None if reference is None else list(reference), "env_id": env}
         for i, one in enumerate(returns)
     ]
     _write(folder / "evaluations.jsonl", rows)
