@@ -115,7 +115,7 @@ def test_states_of_d4rls_layout_lie_on_free_cells(tmp_path):
 
 @pytest.mark.slow
 def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
-    """Two of the fifteen rows, with all columns of two algorithms; one file is missing, and nothing is trained twice."""
+    """Two of the fifteen rows, all columns of two algorithms; one file is missing, and nothing is trained twice."""
     for name in ("hopper-medium-v2", "antmaze-umaze-v2"):
         write(tmp_path, name)
     command = ["reproduce", "table1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
