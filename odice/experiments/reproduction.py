@@ -18,9 +18,9 @@ from odice.envs.make import resolve
 from odice.errors import OdiceError
 from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
 from odice.experiments.reproduce import VARIANT, Place
-from odice.reports.palette import COLORS, LIGHT
 from odice.reports.compare import Comparison, Curve, Group, curve
-from odice.reports.figures import FAINT, VALUE_MAP, columns_for, fill_empty, figure_style
+from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
+from odice.reports.palette import COLORS, LIGHT
 from odice.reports.runs import RunEvaluation, RunRecord, read_run
 from odice.reports.tables import Cell, Table, spread
 from odice.training.loggers import rows
