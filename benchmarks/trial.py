@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from odice.evaluation.trial import Bet, _stakes
+from odice.evaluation.trial import _bets, _log_sum_exp, _stakes
 
 RETURNS = {  # name: draws returns in [0, 1] whose mean is about 0.5 + gain
     "success": lambda rng, n, gain: (rng.random(n) < 0.5 + gain).astype(float),
@@ -29,21 +29,26 @@ EPISODES, EVERY, LOG = 400, 10, 2000
 
 
 def simulate(draw, gain: float, parallel: bool, trials: int, expected: float | None, seed: int) -> dict[str, float]:
+    """Simulate trials; returns have at most 101 values, so that the bets on each are made once."""
     rng = np.random.default_rng(seed)
-    stakes, decided, once, daily = _stakes(expected), [], 0, 0
+    stakes, looks = _stakes(expected), np.arange(EVERY, EPISODES + 1, EVERY)
+    values = np.linspace(0, 1, 101)
+    grid = np.linspace(0, 1, 201)
+    above = np.log1p(_bets(values, grid, stakes.policy))[1:].reshape(-1, 101)
+    below = np.log1p(_bets(1 - values, 1 - grid, stakes.control))[:-1].reshape(-1, 101)
+    share = np.broadcast_to(stakes.log_share, (len(grid) - 1, len(stakes.log_share)))
+    decided, once, daily = [], 0, 0
     for _ in range(trials):
         x, y = draw(rng, EPISODES, gain), draw(rng, EPISODES if parallel else LOG, 0.0)
-        first = None
-        ever = False
-        for n in range(EVERY, EPISODES + 1, EVERY):
-            control = y[:n] if parallel else y
-            error = np.sqrt(x[:n].var() / n + control.var() / len(control))
-            ever |= bool(x[:n].mean() - control.mean() > 1.645 * error and n >= 30)
-            if first is None and Bet(x[:n], control, stakes).evidence() >= 20:
-                first = n
-        decided.append(first)
-        daily += ever
-        once += bool(x.mean() - control.mean() > 1.645 * error)
+        counts = _counts(x)[looks - 1]
+        control = _counts(y)[looks - 1] if parallel else np.broadcast_to(_counts(y)[-1], counts.shape)
+        total = (counts @ above.T + control @ below.T).reshape(len(looks), *share.shape) + share
+        evidence = _log_sum_exp(total).min(axis=1)
+        crossed = evidence >= np.log(20)
+        decided.append(int(looks[np.argmax(crossed)]) if crossed.any() else None)
+        z = _z(counts, control, values)
+        daily += bool((z[looks >= 30] > 1.645).any())
+        once += bool(z[-1] > 1.645)
     when = [n for n in decided if n is not None]
     return {
         "decided": len(when) / trials,
@@ -51,6 +56,23 @@ def simulate(draw, gain: float, parallel: bool, trials: int, expected: float | N
         "fixed": once / trials,
         "fixed_daily": daily / trials,
     }
+
+
+def _counts(x: np.ndarray) -> np.ndarray:
+    """(episodes, 101) how often each value has occurred so far."""
+    one = np.zeros((len(x), 101))
+    one[np.arange(len(x)), np.rint(100 * x).astype(int)] = 1
+    return one.cumsum(axis=0)
+
+
+def _z(counts: np.ndarray, control: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def moments(table):
+        n = table.sum(axis=1)
+        mean = table @ values / n
+        return mean, np.maximum(table @ values**2 / n - mean**2, 1e-9) / n
+
+    (mean, error), (other, noise) = moments(counts), moments(control)
+    return (mean - other) / np.sqrt(error + noise)
 
 
 def main() -> None:

@@ -119,13 +119,15 @@ class WriteSchema:
         out = self.out or self.log.with_name(f"{self.log.name.split('.')[0]}.toml")
         if out.exists():
             raise OdiceError(f"{out} exists already; choose another name with --out.")
-        text, open_questions = draft(self.log, out)
+        text, questions = draft(self.log, out)
         try:
             with complete_file(out) as temporary:
                 temporary.write_text(text, "utf-8")
         except OSError as error:
-            raise OdiceError(f"{out}: cannot be written ({error.strerror}); choose another place with --out.") from None
-        print(f"{out}: " + (f"please say what {' and '.join(open_questions)} is" if open_questions else "complete"))
+            raise OdiceError(f"{out} cannot be written: {error.strerror or error}.") from None
+        print(f"{out}: " + ("please check these" if questions else "complete"))
+        for question in questions:
+            print(f"  {question}")
         return 0
 
 

@@ -1,4 +1,4 @@
-"""`odice.report`: compare runs and write the comparison."""
+"""`odice.report`: compare runs, and write what came out."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ FIGURES = (".png", ".pdf", ".svg")
 
 
 def report(runs: str | Path | Run | Sequence[str | Path | Run], out: str | Path | None = None) -> Comparison:
-    """Compare the seeds, methods and data sets of run directories.
+    """Compare runs: seeds, methods and data sets of whatever run directories there are in these folders.
 
-    Args:
-        runs: run directories, or folders of them; nothing else is read.
-        out: a file to write, by its suffix as .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
+    `out` is a file to write; its suffix says how: .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
+    Reads the run directories and nothing else.
     """
     if out is not None:
         check_suffix(out)
-    comparison = compare([runs] if isinstance(runs, str | Path | Run) else runs)
+    found = compare([runs] if isinstance(runs, str | Path | Run) else runs)
     if out is not None:
-        write(comparison, out)
-    return comparison
+        write(found, out)
+    return found
 
 
 def check_suffix(out: str | Path) -> None:
@@ -43,16 +42,16 @@ def check_suffix(out: str | Path) -> None:
         )
 
 
-def write(comparison: Comparison, out: str | Path) -> Path:
-    """Write a comparison in the format of the suffix, completely or not at all."""
+def write(found: Comparison, out: str | Path) -> Path:
+    """Write a comparison as the suffix says, completely or not at all."""
     out = Path(out)
     suffix = out.suffix.lower()
     if suffix in TEXTS:
-        return html.write(out, TEXTS[suffix](comparison))
+        return html.write(out, TEXTS[suffix](found))
     from odice.reports.curves import comparison_figure
     from odice.reports.figures import save
 
     try:
-        return save(comparison_figure(comparison), out)
+        return save(comparison_figure(found), out)
     except OSError as error:
         raise OdiceError(f"{out}: cannot be written ({error.strerror}); choose another place.") from error

@@ -1,21 +1,22 @@
-"""A first schema for a table that nobody has described yet: roles by their usual names, and what is left over in
-words."""
+"""A first schema for a table that nobody has described yet: every column with a proposed role and the reason for it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import polars as pl
+import tomlkit
 
+from odice.data.propose import Proposal, propose
 from odice.data.readers.encode import MAX_CATEGORIES
 from odice.data.readers.table import scan_first
-from odice.data.schema import SINGLE, usual_columns
+from odice.data.schema import SINGLE, Schema
 
 ROWS = 100_000
-"""Rows that are looked at to describe a column."""
-ASK = {
+"""Rows that are read to describe a column."""
+MEANING = {
     "reward": "the reward of the step",
     "cost": "what the step costs beside its reward, for algorithms that keep a limit",
     "terminated": "true where the world ended: nothing that comes after has value",
@@ -24,76 +25,75 @@ ASK = {
     "first": "true at the first step of an episode",
     "last": "true at the last step of an episode, whatever the reason",
     "step": "orders the rows of an episode: a number, a date or a time",
+    "propensity": "the probability with which the action was chosen, if it was drawn at random",
 }
 
 
-def draft(log: Path, out: Path) -> tuple[str, list[str]]:
-    """The text of a schema file, and the roles that a person still has to name."""
-    frame = scan_first(log)
-    table = frame.head(ROWS).collect()
-    found = usual_columns(table.columns)
-    left = [name for name in table.columns if name not in found.columns()]
-    lines = [
-        f"# What the columns of {log.name} mean. Correct it, then: odice data inspect {log} --schema {out}",
-        "#",
-        *(f"#   {line}" for line in _described(table)),
-        "",
-    ]
-    questions = [role for role in ("action", "reward") if not getattr(found, role)]
-    if found.observation:
-        lines.append(f"observation = {_list(found.observation)}")
-    else:
-        useful = [name for name in left if _useful(table[name])]
-        lines += ["# All that has no other role; take out the action, and what a policy does not know when it acts."]
-        lines.append(f"observation = {_list(useful)}")
-    lines.append(f"action = {_list(found.action)}" if found.action else "# action = []")
-    if found.next_observation:
-        lines.append(f"next_observation = {_list(found.next_observation)}")
-    for role in SINGLE:
-        name = getattr(found, role)
-        lines.append(f"{role} = {json.dumps(name)}" if name else f'# {role} = ""  # {ASK[role]}')
-    if not any(getattr(found, role) for role in ("terminated", "truncated", "episode", "first", "last")):
-        questions.append("episode")
-    lines += ["", *_about_values(table, [*found.observation, *found.action, *left])]
-    return "\n".join(lines) + "\n", questions
+def draft(log: Path, out: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a schema file, and the questions that a person still has to answer."""
+    table = scan_first(log).head(ROWS).collect()
+    proposal = propose(table)
+    return schema_text(table, proposal, f"{log}", f"{out}"), proposal.doubts
 
 
-def _about_values(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
+def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> str:
+    """Return a schema file with every proposed role, and the reasons as comments."""
+    file = tomlkit.document()
+    note = lambda text="": file.add(tomlkit.comment(_plain(text)))
+    note(f"What the columns of {log} mean. Correct it, then: odice data inspect {log} --schema {out}")
+    note()
+    width = min(30, max(len(_plain(name)) for name in table.columns))
+    for item in proposal.roles:
+        role = item.role + ("" if item.sure else "?")
+        note(f"  {_plain(item.column)[:30]:<{width}}  {role:<12}  {item.reason}; {_kind(table[item.column])}")
+    for doubt in proposal.doubts:
+        note()
+        note(doubt)
+    file.add(tomlkit.nl())
+    for role in ("observation", "action"):
+        names = list(proposal.columns(role))
+        file.add(role, names) if names else note(f"{role} = []")
+    known = {item.name for item in fields(Schema)}
+    for role in [*SINGLE, *(["propensity"] if "propensity" in known and "propensity" not in SINGLE else [])]:
+        names = proposal.columns(role)
+        file.add(role, names[0]) if names else note(f'{role} = ""  ({MEANING[role]})')
+    _about_values(file, table, [*proposal.columns("observation"), *proposal.columns("action")])
+    return tomlkit.dumps(file)
+
+
+def _about_values(file: tomlkit.TOMLDocument, table: pl.DataFrame, names: Sequence[str]) -> None:
     words = [name for name in names if table[name].dtype == pl.String and table[name].n_unique() <= MAX_CATEGORIES]
-    pins = [f"{name}={'|'.join(sorted(map(str, table[name].drop_nulls().unique())))}" for name in words]
-    gaps = any(table[name].null_count() for name in names)
-    return [
-        f"{'' if pins else '# '}categories = {_list(pins)}  # columns of words; also those whose numbers are "
-        "categories",
-        '# units = ["column=unit"]  # they travel with the policy, for its guard',
-        f'{"" if gaps else "# "}missing = "forward-fill"  # or impute, split, refuse',
-        "# missing_indicator = true  # a column beside each that lacks values says where",
-        "# max_gap = 1.0  # split episodes where the step column moves by more (seconds for times)",
-        "# action_low = 0.0  # bounds of continuous actions: one number, or a list",
-        "# action_high = 1.0",
-    ]
-
-
-def _described(table: pl.DataFrame) -> list[str]:
-    width = min(30, max(map(len, table.columns)))
-    return [f"{name[:30]:<{width}}  {_kind(table[name])}" for name in table.columns]
+    pins = []
+    for name in words:
+        values = sorted(map(str, table[name].drop_nulls().unique()))
+        writable = "=" not in name and all(value and "|" not in value and value == value.strip() for value in values)
+        pins.append(f"{name}={'|'.join(values)}" if writable else name)
+    file.add(tomlkit.nl())
+    if pins:
+        file.add("categories", pins)
+    if any(table[name].null_count() for name in names):
+        file.add("missing", tomlkit.string("forward-fill"))
+        file["missing"].comment("or impute, split, refuse")  # pyright: ignore[reportAttributeAccessIssue]
+    for line in (
+        'units = ["column=unit"]  (they travel with the policy, for its guard)',
+        "missing_indicator = true  (another column for each that lacks values says where)",
+        "max_gap = 1.0  (split episodes where the step column moves by more; seconds for times)",
+    ):
+        file.add(tomlkit.comment(line))
 
 
 def _kind(column: pl.Series) -> str:
     lacks = f", {100 * column.null_count() / max(len(column), 1):.2g} % missing" if column.null_count() else ""
     if column.dtype.is_numeric():
-        return f"{'whole numbers' if column.dtype.is_integer() else 'numbers'} {column.min()} to {column.max()}{lacks}"
+        kind = "whole numbers" if column.dtype.is_integer() else "numbers"
+        return f"{kind} {column.min()} to {column.max()}{lacks}"
     if column.dtype == pl.String:
         words = sorted(map(str, column.drop_nulls().unique()))
         some = ", ".join(word[:20] for word in words[:5]) + (", ..." if len(words) > 5 else "")
-        return f"{len(words)} words: {' '.join(some.split())}{lacks}"
+        return f"{len(words)} words: {some}{lacks}"
     return f"{column.dtype}{lacks}"
 
 
-def _useful(column: pl.Series) -> bool:
-    words = column.dtype == pl.String and column.n_unique() <= MAX_CATEGORIES
-    return words or column.dtype.is_numeric() or column.dtype == pl.Boolean
-
-
-def _list(names: Sequence[str]) -> str:
-    return json.dumps(list(names), ensure_ascii=False)
+def _plain(text: str) -> str:
+    """Return text that stays within one comment: no line breaks or control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
