@@ -7,8 +7,8 @@ import tomllib
 
 import gymnasium
 import numpy as np
-import tomlkit
 import pytest
+import tomlkit
 
 import odice
 from odice.cli.main import main
