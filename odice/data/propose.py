@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,8 +32,8 @@ _HINTS = {
     "action": "action act decision choice treatment dose dosage arm chosen recommended intervention prescribed offer "
     "channel control command order_qty quantity item setpoint throttle torque bid creative move drug medication",
     "propensity": "propensity propensity_score pscore action_prob action_probability logging_prob prob_of_action",
-    "reward": "reward rew payoff profit revenue recovered gain utility return points click clicked conversion converted "
-    "sale sales purchase purchased survived success income pnl margin yield score outcome result",
+    "reward": "reward rew payoff profit revenue recovered gain utility return points click clicked conversion "
+    "converted sale sales purchase purchased survived success income pnl margin yield score outcome result",
     "cost": "cost costs expense expenses spend spent fee penalty side_effect adverse",
     "terminated": "terminated terminal termination died dead death deceased closed churned failed crashed done end "
     "ended finished is_last discharged default",
@@ -121,7 +122,9 @@ class _Proposer:
             if hint is None and _words(name)[-1] in ("id", "no", "nr", "number", "key", "uuid"):
                 hint = 50
             changes, unique = int((column != column.shift()).fill_null(True).sum()), column.n_unique()
-            if unique == self.table.height and (hint is not None or (column.dtype == pl.String and unique > MAX_CATEGORIES)):
+            if unique == self.table.height and (
+                hint is not None or (column.dtype == pl.String and unique > MAX_CATEGORIES)
+            ):
                 self._set(name, "left out", "it is different in every row: an identifier, a time or a text")
             elif unique == 1 or changes > 1.02 * unique:
                 continue
@@ -156,7 +159,9 @@ class _Proposer:
                 pairs = self.table.select(name, time).n_unique()
                 if pairs == self.table.height and 1 < column.n_unique() <= self.table.height // 2:
                     self.table = self.table.sort(name, time, maintain_order=True)
-                    self._set(name, "episode", f"{column.n_unique():,} values, each at most once per {time}", sure=False)
+                    self._set(
+                        name, "episode", f"{column.n_unique():,} values, each at most once per {time}", sure=False
+                    )
                     self.doubts.append(f"{name} is taken as the episode: each value occurs once per {time}.")
                     return (self.table[name] != self.table[name].shift()).fill_null(True).to_numpy().cumsum() - 1
         return None
@@ -165,12 +170,9 @@ class _Proposer:
         """Return a column as times or numbers that may order rows, or None."""
         column = self.table[name]
         if column.dtype == pl.String and _hint(name, "step") is not None:
-            for parse in (lambda: column.str.to_datetime(strict=True), lambda: column.str.to_date(strict=True)):
-                try:
-                    column = parse()
-                    break
-                except pl.exceptions.PolarsError:
-                    continue
+            for kind in (pl.Datetime, pl.Date):
+                with suppress(pl.exceptions.PolarsError):
+                    return column.str.strptime(kind, strict=True).to_physical().cast(pl.Float64)
         if column.dtype.is_temporal():
             return column.to_physical().cast(pl.Float64)
         return column.cast(pl.Float64) if _is_number(column) and _hint(name, "step") is not None else None
@@ -264,7 +266,9 @@ class _Proposer:
             if same and column.n_unique() <= MAX_CATEGORIES:
                 why = "its name, and one value for all rows of an episode: it may be known only at the end"
                 self._set(name, "left out", why, sure=False)
-                self.doubts.append(f"{name} is left out: it has one value per episode and may be known only at its end.")
+                self.doubts.append(
+                    f"{name} is left out: it has one value per episode, perhaps known only at its end."
+                )
 
     def _copies(self) -> None:
         """Leave out columns that say what was done or earned in this very row."""
@@ -377,7 +381,7 @@ def _pattern(name: str) -> str:
 
 
 def _hint(name: str, role: str) -> int | None:
-    """Return how strongly a name speaks for a role: 0 is a usual name, larger numbers are weaker, None is not at all."""
+    """Return how strongly a name speaks for a role: 0 is a usual name, larger is weaker, None is not at all."""
     words = _words(name)
     if name.lower() in ALIASES.get(role, ()) or _stem(name) in ALIASES.get(role, ()):
         return 0

@@ -27,7 +27,17 @@ def test_every_name_can_be_read_back(names):
     schema = tomllib.loads(schema_text(data, proposal, "x.csv", "x\n.toml"))
     assert tuple(schema.get("observation", ())) == proposal.columns("observation")
     assert schema["action"] == list(proposal.columns("action"))
-    assert set(schema) <= {"observation", "action", "reward", "episode", "step", "cost", "categories", "terminated", "propensity"}
+    assert set(schema) <= {
+        "observation",
+        "action",
+        "reward",
+        "episode",
+        "step",
+        "cost",
+        "categories",
+        "terminated",
+        "propensity",
+    }
 
 
 @pytest.mark.parametrize("name", ["x\nreward = 'y'", "\x7f", "]", '"', "'''", "#", "🙂", "\u2028", "a\tb"])
