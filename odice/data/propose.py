@@ -266,9 +266,7 @@ class _Proposer:
             if same and column.n_unique() <= MAX_CATEGORIES:
                 why = "its name, and one value for all rows of an episode: it may be known only at the end"
                 self._set(name, "left out", why, sure=False)
-                self.doubts.append(
-                    f"{name} is left out: it has one value per episode, perhaps known only at its end."
-                )
+                self.doubts.append(f"{name} is left out: it has one value per episode, perhaps known only at its end.")
 
     def _copies(self) -> None:
         """Leave out columns that say what was done or earned in this very row."""
