@@ -79,16 +79,16 @@ class Walk:
 
 
 WALK = Walk(
-    frequency=5.98,
-    swing=1.053,
-    lift=0.08,
-    reach=0.358,
-    bend=0.898,
-    lead=0.713,
-    stiffness=1.476,
-    damping=0.032,
-    turn=0.451,
-    phase=-1.073,
+    frequency=6.14,
+    swing=1.19,
+    lift=0.079,
+    reach=0.365,
+    bend=0.88,
+    lead=0.763,
+    stiffness=1.876,
+    damping=0.063,
+    turn=0.485,
+    phase=-1.182,
 )
 
 SPREAD = Walk(1.0, 0.2, 0.1, 0.1, 0.1, 0.2, 0.3, 0.03, 0.2, 0.3)
