@@ -31,6 +31,8 @@ class Source:
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
     """Which reader to use where looking is not enough: d4rl, minari, arrays, table."""
+    obs_keys: tuple[str, ...] = ()
+    """Minari: the parts of a dict observation to use, in this order; by default all of them."""
     schema: Path | None = None
     """A TOML or JSON file that says what the columns of a table mean, where they are not called by the usual names."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
@@ -46,6 +48,7 @@ class Source:
 
         about = {"env_id": self.env_id, "ref_min": self.ref_min, "ref_max": self.ref_max}
         options = {**self.table.table(self.schema), **{key: value for key, value in about.items() if value is not None}}
+        options |= {"obs_keys": self.obs_keys} if self.obs_keys else {}
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             return load(self.source, format=self.format, data_dir=self.data_dir, **options)

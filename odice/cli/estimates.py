@@ -39,6 +39,8 @@ class LogOptions:
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
     """Which reader to use where the log's name does not tell."""
+    obs_keys: tuple[str, ...] = ()
+    """Minari: the parts of a dict observation to use, in this order; by default all of them."""
     schema: Path | None = None
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
@@ -46,7 +48,8 @@ class LogOptions:
     def load(self) -> Dataset:
         from odice.data.load import load
 
-        return load(self.data, format=self.format, data_dir=self.data_dir, **self.table.table(self.schema))
+        options = {**self.table.table(self.schema), **({"obs_keys": self.obs_keys} if self.obs_keys else {})}
+        return load(self.data, format=self.format, data_dir=self.data_dir, **options)
 
     def settings(self) -> dict[str, Any]:
         given = {"discount": self.discount, "horizon": self.horizon, "updates": self.updates}

@@ -18,15 +18,16 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odice.d4rl import ANT_ZEROS, MUJOCO_PY, REFERENCES, ROBOTS, SCORED_AS, reference_of, robot_of
+from odice.envs.options import OBS, as_vector, parts, plain, split
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Task:
     """Returns that count as 0 and 100."""
     maze: str | None = None
     """The maze of this task (`envs.mazes`), if it is one."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment, and the parts of its observation (`envs.options`)."""
     zeros: int = 0
     """Zeros that are appended to the observation."""
     note: str | None = None
@@ -56,6 +59,9 @@ def resolve(name: str) -> Task:
     """The task of a name, without building anything."""
     from odice.envs.mazes import maze_of
 
+    env_id, options = split(name)
+    if options:
+        return Task(name, env_id, options=options)
     if maze := maze_of(name):
         return Task(name, maze.env_id, reference=(0.0, 1.0), maze=maze.name, note=maze.note)
     if name.startswith("odice/"):
@@ -93,7 +99,7 @@ def make(
     """
     import gymnasium
 
-    from odice.envs import antmaze, hospital, mazes, small
+    from odice.envs import antmaze, hospital, mazes, robotics, small
 
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
@@ -108,17 +114,27 @@ def make(
             return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
         for each in (small, antmaze, hospital):
             each.register()
+        if task.env_id not in gymnasium.registry and robotics.is_installed():
+            robotics.register(name)
         if not allow_import:
             _check_origin(task.env_id)
-        drawn = {} if render_mode is None else {"render_mode": render_mode}  # not every environment takes one
+        arguments = {key: value for key, value in task.options.items() if key != OBS}
+        if not allow_import and plain(arguments) != arguments:
+            raise OdiceError(
+                f"{name}: a file may not choose these options of an environment; if you trust them, give the name "
+                "yourself with --env."
+            )
+        if render_mode is not None:  # not every environment takes one
+            arguments["render_mode"] = render_mode
         try:
-            env = gymnasium.make(task.env_id, max_episode_steps=max_steps, disable_env_checker=True, **drawn)
+            env = gymnasium.make(task.env_id, max_episode_steps=max_steps, disable_env_checker=True, **arguments)
         except gymnasium.error.DependencyNotInstalled as error:
             raise OdiceError(f"{task.env_id} needs a package that is not installed: {error}") from None
         except gymnasium.error.UnregisteredEnv as error:
             raise _not_found(name, error) from None
         except Exception as error:  # Gymnasium's own errors, and whatever an environment's constructor raises
             raise OdiceError(f"Gymnasium cannot make {task.env_id!r}: {type(error).__name__}: {error}") from error
+    robotics.remove_model_file(env)
     return adapt(env, task)
 
 
@@ -183,10 +199,22 @@ def adapt(env: gymnasium.Env, task: Task, max_steps: int | None = None) -> gymna
 
     if max_steps is not None:
         env = wrappers.TimeLimit(env, max_steps)
+    if task.options.get(OBS):
+        env = as_vector(env, task.options[OBS], task.env_id)
     space = env.observation_space
+    if isinstance(space, spaces.Dict):
+        known = ",".join(parts(space))
+        raise OdiceError(
+            f"{task.env_id} has observations of several parts; name those that make up the vector, in the order of the "
+            f"data: --env '{task.env_id}?obs={known}'."
+        )
     if not isinstance(space, spaces.Box):
         raise OdiceError(
             f"{task.env_id} has observations of type {type(space).__name__}; odice needs a Box of numbers."
+        )
+    if len(space.shape) >= 3 and space.dtype == np.uint8:
+        raise OdiceError(
+            f"{task.env_id} shows images {space.shape}; odice learns from vectors, so encode them as features first."
         )
     if not isinstance(env.action_space, spaces.Box | spaces.Discrete) or len(env.action_space.shape or ()) > 1:
         raise OdiceError(

@@ -12,14 +12,12 @@ evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `ant
 from __future__ import annotations
 
 import re
-from contextlib import redirect_stderr
-from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from odice.d4rl import MAZE_LAYOUTS
+from odice.envs import robotics
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -98,15 +96,9 @@ def play_targets(maze: Maze) -> list[tuple[int, int]]:
 
 def _maps(name: str) -> Any:
     """gymnasium-robotics' layouts, with its environments registered, or what to install."""
-    import gymnasium
+    robotics.register(name)
+    from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
 
-    try:
-        with redirect_stderr(StringIO()):  # it prints news about other robots when it is imported
-            import gymnasium_robotics  # pyright: ignore[reportMissingImports]
-            from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise OdiceError(f"{name} needs gymnasium-robotics; install it with: pip install 'odice[mazes]'") from None
-    gymnasium.register_envs(gymnasium_robotics)
     return maps
 
 
@@ -139,7 +131,7 @@ def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | Non
         )
     except gymnasium.error.Error as error:
         raise OdiceError(f"Gymnasium cannot make {maze.env_id!r}: {error}") from None
-    Path(env.unwrapped.tmp_xml_file_path).unlink(missing_ok=True)  # pyright: ignore[reportAttributeAccessIssue]
+    robotics.remove_model_file(env)
     return _seen(env, maze)
 
 

@@ -89,6 +89,8 @@ class RunFlags:
     """Folder with the files of D4RL names; else the variable ODICE_DATA."""
     format: str | None = None
     """Which reader to use where the name does not tell: d4rl, arrays, table, minari, store."""
+    obs_keys: tuple[str, ...] = ()
+    """Minari: the parts of a dict observation to learn from, in this order; by default all of them."""
     schema: str | None = None
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False

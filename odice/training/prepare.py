@@ -127,6 +127,8 @@ def _log(plan: Plan, data: Any = None, without: tuple[str, ...] = ()) -> Read:
     options = plan.options
     data = options.data if data is None else data
     readers: dict[str, Any] = options.table(options.schema)
+    if options.obs_keys:
+        readers["obs_keys"] = options.obs_keys
     on_disk = options.stream and isinstance(data, str | Path)
     open_data = stored if on_disk else load  # a log that is streamed is copied once, to a store beside it
     dataset = _bounded(open_data(data, format=options.format, data_dir=options.data_dir, **readers), plan)

@@ -243,9 +243,9 @@ def test_offline_a_remote_id_is_one_clear_error(tmp_path, monkeypatch):
     [
         ({"total_episodes": 0}, "0 episodes"),
         ({"total_episodes": 5}, r"'total_episodes' are 5, but main_data\.hdf5 holds 2"),
-        ({"action": {"type": "Tuple"}}, "actions of type 'Tuple'"),
+        ({"action": {"type": "Tuple"}}, "actions are of type 'Tuple'"),
         ({"action": {"type": "Discrete", "n": 2, "start": 5}}, "start at 5"),
-        ({"space": {"type": "Text"}}, "cannot be flattened"),
+        ({"space": {"type": "Text"}}, "is text"),
     ],
 )
 def test_minari_data_that_cannot_be_used(tmp_path, change, message):

@@ -244,7 +244,7 @@ def said(folder):
         ({"observation_space": "nonsense"}, "'observation_space': not a JSON text"),
         ({"observation_space": "{}"}, "expected the name of a space"),
         ({"observation_space": json.dumps({"type": ["Box"]})}, "expected the name of a space"),
-        ({"observation_space": json.dumps(dict_of(a=BOX))}, "'Dict' (float64), which cannot be flattened"),
+        ({"observation_space": json.dumps(dict_of(a=BOX))}, "is of type 'Dict', which is no vector of numbers"),
         ({"observation_space": json.dumps(BOX | {"shape": [3]})}, "declared with shape [3] but stored with [2]"),
         ({"observation_space": json.dumps(BOX | {"shape": "2"})}, "expected a list of whole numbers"),
         ({"observation_space": json.dumps(ROOM)}, "declared Discrete but stored with shape (4, 2)"),
@@ -292,7 +292,7 @@ def test_spaces_that_do_not_fit_the_data(root, observations, space, says):
 def test_obs_keys_leave_out_what_cannot_be_flattened(root):
     space = dict_of(a=BOX, b={"type": "Text"})
     folder = folder_of(root, NESTED, observation_space=json.dumps(space))
-    assert "choose others with obs_keys" in said(folder)
+    assert "is text, and odice learns from vectors of numbers; choose other parts" in said(folder)
     assert odice.load(folder, obs_keys=["a"]).spec.obs_dim == 2
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from odice.d4rl import REFERENCES, ROBOTS, episode_steps, robot_of
+from odice.d4rl import REFERENCES, ROBOTS, episode_steps, name_of_file, robot_of
 from odice.data.build import Allocate, flag_column, from_steps, in_memory
 from odice.data.dataset import Dataset, DataWarning, blocks
 from odice.data.meta import Meta
@@ -40,8 +40,9 @@ def read(
 ) -> Dataset:
     """A Dataset from an HDF5 file.
 
-    `name` is the D4RL name the file was asked for by; it brings the reference scores. `max_episode_steps` says after
-    how many steps an episode was cut, for old files without `timeouts`; a file attribute of that name does the same.
+    `name` is the D4RL name the file was asked for by; it brings the environment and the reference scores. A file that
+    has one of D4RL's file names, and the shapes of that data set, is taken for it. `max_episode_steps` says after how
+    many steps an episode was cut, for old files without `timeouts`; a file attribute of that name does the same.
     """
     path = Path(source)
     where = str(path)
@@ -53,6 +54,8 @@ def read(
         if flat := next((role for role, column in columns.items() if not column.shape), None):
             raise OdiceError(f"{where}: {flat!r} is a single number; expected one row per step.")
         saved = hdf5.json_text(file, "odice", where)
+        if name is None and saved is None:
+            name = _recognized(path, columns)
         meta = _meta(file, where, name, n_actions, saved)
         _check_shape(name, columns, where)
         if "truncated" not in columns and "episode" not in columns:
@@ -67,6 +70,14 @@ def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, 
     low, high = REFERENCES.get(name or "", (None, None))
     env = hdf5.text(file, "env") or name
     return Meta(source=where, env_id=env, n_actions=n_actions, ref_min=low, ref_max=high)
+
+
+def _recognized(path: Path, columns: Mapping[str, Any]) -> str | None:
+    """The D4RL data set whose file this is, by its name and its shapes."""
+    name = name_of_file(path)
+    robot = ROBOTS.get(robot_of(name))
+    shapes = tuple(columns[role].shape[-1] if columns[role].ndim > 1 else 0 for role in ("observations", "actions"))
+    return name if robot and shapes == robot[:2] else None
 
 
 def _check_shape(name: str | None, columns: Mapping[str, Any], where: str) -> None:

@@ -4,7 +4,8 @@ Minari stores T + 1 observations per episode, as this library does. Only files a
 where a description lacks a space, Minari's own reader builds the environment that the description names, and with it
 runs whatever code the file's author chose. So no environment, no `EnvSpec` and no Minari storage is made from a file.
 Dict observations (mazes) are flattened as the data set declares them, in the order of their keys; `obs_keys` picks
-some. `Meta.obs_layout` keeps the names and sizes, so that an environment's observations can be flattened alike.
+some. `Meta.obs_layout` keeps the names and sizes, and `Meta.env_id` says how the environment's observations are
+flattened alike (`envs.options`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from odice.data.build import Allocate, from_episodes, in_memory
 from odice.data.dataset import Dataset
 from odice.data.meta import MAX_ACTIONS, Meta
 from odice.data.readers import hdf5
+from odice.envs.options import join, plain
 from odice.errors import OdiceError
 from odice.files import read_text
 
@@ -368,12 +370,9 @@ def _leaf(part: _Part, file: Path) -> _Leaf:
     """How one array becomes columns, if it is what the space says."""
     path, space, value = part
     kind, dtype, shape = space.get("type"), getattr(value, "dtype", None), getattr(value, "shape", None)
-    known = kind in (None, "Box", "Discrete", "MultiBinary")
-    if not (known and dtype is not None and dtype.kind in "fiub" and shape):
-        raise OdiceError(
-            f"{file}: the {part.name} is of type {_shown(kind)} ({dtype}), which cannot be flattened; choose others "
-            "with obs_keys."
-        )
+    if reason := _not_numbers(space, dtype, shape):
+        raise OdiceError(f"{file}: the {part.name} {reason}; choose other parts of the observation with --obs-keys.")
+    assert shape is not None
     width = int(np.prod(shape[1:], dtype=np.int64))
     if kind == "Discrete":
         n, start = _choices(space, file, part.name)
@@ -391,6 +390,25 @@ def _leaf(part: _Part, file: Path) -> _Leaf:
                 "correct the space, or choose other observations with obs_keys."
             )
     return _Leaf(path, width)
+
+
+def _not_numbers(space: Mapping[str, Any], dtype: Any, shape: tuple[int, ...] | None) -> str | None:
+    """Why a part of an observation is no vector of numbers; None if it is one."""
+    kind, declared = space.get("type"), space.get("shape")
+    deep = len(declared) if isinstance(declared, list) else len(shape or ()) - 1
+    if kind == "Text" or (dtype is not None and dtype.kind in "OSU"):
+        return "is text, and odice learns from vectors of numbers"
+    if kind in (None, "Box") and deep >= 2 and (space.get("dtype") == "uint8" or dtype == np.uint8):
+        return (
+            f"is an image of shape {_shown(declared or list((shape or ())[1:]))}, and odice has no networks for images"
+        )
+    if kind == "MultiDiscrete":
+        return "is several choices at once (MultiDiscrete), which odice does not encode"
+    if kind not in (None, "Box", "Discrete", "MultiBinary"):
+        return f"is of type {_shown(kind)}, which is no vector of numbers"
+    if dtype is None or dtype.kind not in "fiub" or not shape:
+        return f"is stored as {dtype}, which are no numbers"
+    return None
 
 
 def _choices(space: Mapping[str, Any], file: Path, name: str) -> tuple[int, int]:
@@ -453,11 +471,15 @@ def _meta(metadata: Mapping[str, Any], leaves: Sequence[_Leaf], where: str, path
     elif space.get("type") == "Box":
         low, high = (_bounds(space, key, path) for key in ("low", "high"))
     elif space:
-        raise OdiceError(f"{where}: actions of type {_shown(space['type'])} cannot be used; only Box and Discrete can.")
+        why = "several choices at once" if space["type"] in ("MultiDiscrete", "MultiBinary") else "neither of the two"
+        raise OdiceError(
+            f"{where}: its actions are of type {_shown(space['type'])}, {why}; odice learns to choose a vector (Box) "
+            "or one of several (Discrete)."
+        )
     layout = tuple(("/".join(leaf.path), leaf.width) for leaf in leaves) if leaves[0].path else None
     return Meta(
         source=where,
-        env_id=_text(_inner(metadata, "env_spec", path) or {}, "id", path),  # a name only; `envs.make` decides on it
+        env_id=_environment(metadata, layout, path),
         action_low=low,
         action_high=high,
         n_actions=n_actions,
@@ -465,6 +487,19 @@ def _meta(metadata: Mapping[str, Any], leaves: Sequence[_Leaf], where: str, path
         ref_max=_number(metadata, "ref_max_score", path),
         obs_layout=layout,
     )
+
+
+def _environment(metadata: Mapping[str, Any], layout: Sequence[tuple[str, int]] | None, path: Path) -> str | None:
+    """The name of the environment to evaluate in, with the options of the data's; `envs.make` decides on it.
+
+    A plain name where observations are one vector: what its options are is then part of what the name stands for.
+    """
+    spec = _inner(metadata, "eval_env_spec", path) or _inner(metadata, "env_spec", path) or {}
+    env_id = _text(spec, "id", path)
+    if env_id is None or layout is None:
+        return env_id
+    given = spec.get("kwargs")
+    return join(env_id, plain(given) if isinstance(given, dict) else {}, [name for name, _ in layout])
 
 
 def _bounds(space: Mapping[str, Any], key: str, path: Path) -> tuple[float, ...]:
