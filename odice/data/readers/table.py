@@ -21,6 +21,7 @@ import polars as pl
 
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
+from odice.data.expression import is_expression, parse
 from odice.data.meta import Meta
 from odice.data.readers.columns import Columns, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
@@ -168,7 +169,7 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
     """The schema bound to columns, one table of those columns with numbers in them, and which file each row is from."""
     bound, parts = None, []
     for file in files:
-        frame = _scan(file)
+        frame = _with_expressions(_scan(file), declared, str(file))
         kinds = frame.collect_schema()
         names = kinds.names()
         if len(names) > MAX_COLUMNS:
@@ -187,6 +188,16 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
     if len(table) == 0:
         raise OdiceError(f"{path}: the table has a header but no rows; a data set needs at least one step.")
     return bound, table, shard
+
+
+def _with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.LazyFrame:
+    """Add a column for every role that is arithmetic of columns; it is called what the schema says."""
+    columns = frame.collect_schema().names()
+    for role in ("reward", "cost"):
+        text = getattr(declared, role)
+        if text and text not in columns and is_expression(text):
+            frame = frame.with_columns(parse(text, columns, f"{where}: `{role}`").alias(text))
+    return frame
 
 
 def _scan(file: Path) -> pl.LazyFrame:
