@@ -67,5 +67,5 @@ def test_a_schema_takes_an_expression_for_the_reward(tmp_path):
     data = odice.load(log, observation="x", reward="recovered - 0.1 * cost", cost="2 * cost")
     np.testing.assert_allclose(data.rewards, [4, 7])
     np.testing.assert_allclose(data.costs, [20, 0])
-    with pytest.raises(OdiceError, match="`reward`.*Did you mean"):
+    with pytest.raises(OdiceError, match=r"`reward`.*Did you mean"):
         odice.load(log, observation="x", reward="recoverd - 0.1 * cost")
