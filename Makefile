@@ -49,7 +49,7 @@ mutations: $(STAMP) ## put known mistakes into a copy of the code: do the tests 
 test-long: $(STAMP) ## the tests that take minutes each
 	$(PYTEST) -m long
 
-format: $(STAMP) ## rewrite the code in the house style
+format: $(STAMP) ## format the code and apply the linter's fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -5,7 +5,7 @@ The public API, imported lazily so that `import odice` and `odice --help` do not
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # public name -> module that defines it
 _PUBLIC = {
