@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from odice.experiments.bench import Row
+    from odice.experiments.bench import Measurement
 
 Section = Literal["updates", "seeds", "start", "overhead", "data"]
 
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def line(row: Row) -> str:
+def line(row: Measurement) -> str:
     """One row in words."""
     spread = "" if row.spread is None else f" ({row.spread[0]:,.4g} to {row.spread[1]:,.4g})"
     facts = "".join(f"  {name} {value:,.3g}" for name, value in row.facts.items())

@@ -28,16 +28,16 @@ def run(args: Args) -> int:
     from odice.experiments.demo import STEPS, demo, lines
 
     console = Console(highlight=False)
-    found = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
-    table = Table(title=f"Returns in {found.found.env_id}", title_justify="left")
+    result = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
+    table = Table(title=f"Returns in {result.evaluation.env_id}", title_justify="left")
     for head in ("", "episodes", "mean return", "best", "worst"):
         table.add_column(head, justify="right" if head else "left")
-    for row in lines(found.data, found.found):
+    for row in lines(result.data, result.evaluation):
         table.add_row(*row)
     console.print(table)
-    video = f"there is none: {found.video}" if isinstance(found.video, OdiceError) else str(found.video)
-    policy = found.run.path / "policy" / "last"
-    for what, where in (("curve", found.curve), ("table", found.table), ("policy", policy), ("video", video)):
+    video = f"there is none: {result.video}" if isinstance(result.video, OdiceError) else str(result.video)
+    policy = result.run.path / "policy" / "last"
+    for what, where in (("curve", result.curve), ("table", result.table), ("policy", policy), ("video", video)):
         console.print(f"{what:<8}{where}", markup=False, soft_wrap=True)
     return 0
 

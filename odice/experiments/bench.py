@@ -1,7 +1,7 @@
-"""`odice bench`: how fast odice is on this machine, as ratios that anyone can repeat.
+"""`odice bench`: the speed of odice on this machine, as ratios that can be reproduced.
 
 Every number comes from processes of their own: a core is chosen before JAX counts the cores, memory is a process's own,
-and a start is a real start. Rates are medians over turns; what is compared takes turns.
+and a start is a real start. Rates are medians over turns; quantities that are compared are measured in turns.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from odice.machine import cores, memory
 SECTIONS = {
     "updates": "updates/s and share of the matrix-multiply rate, on one core and on all",
     "seeds": "1, 2 and 5 seeds at a time, a process each",
-    "start": "a whole `odice train` of 50 updates in a fresh process, with an empty and with a filled program cache",
+    "start": "an `odice train` of 50 updates in a fresh process, with an empty and with a filled program cache",
     "overhead": "what logging, checkpoints and evaluations add to the updates of a run",
     "data": "10,000 to 10,000,000 transitions in memory",
 }
 ROWS = 100_000
-ROW_BYTES = 4 * (17 + 6 + 1 + 1) + 9  # of `studies.speed.made_up`
+ROW_BYTES = 4 * (17 + 6 + 1 + 1) + 9  # of `speed.made_up`
 SEEDS = (1, 2, 5)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
-class Row(NamedTuple):
+class Measurement(NamedTuple):
     """One line of the result. `spread` is the lowest and the highest turn."""
 
     section: str
@@ -57,7 +57,7 @@ class Budget(NamedTuple):
 
 def bench(
     algos: list[str], preset: str | None, sections: list[str], budget: Budget, sizes: tuple[int, ...] = SIZES
-) -> Iterator[Row]:
+) -> Iterator[Measurement]:
     """The rows of all sections, as they come."""
     for algo in algos:
         job = {"algo": algo, "preset": preset, "rows": ROWS, "length": budget.length, "seconds": budget.seconds}
@@ -76,59 +76,61 @@ def bench(
 # --- sections -------------------------------------------------------------------------------------------------------
 
 
-def updates(job: dict[str, Any]) -> Iterator[Row]:
+def updates(job: dict[str, Any]) -> Iterator[Measurement]:
     for name, core in (("one core", 0), (f"all {cores()} cores", None)):
-        (found,) = measure([{**job, "core": core}])
+        (result,) = measure([{**job, "core": core}])
         facts = {
-            "share": _share(found),
-            "MFLOP": found["operations"] / 1e6,
-            "matmul GFLOP/s": statistics.median(found["matmul"]) / 1e9,
-            "peak MB": found["peak"] / 1e6,
+            "share": _share(result),
+            "MFLOP": result["operations"] / 1e6,
+            "matmul GFLOP/s": statistics.median(result["matmul"]) / 1e9,
+            "peak MB": result["peak"] / 1e6,
         }
-        yield _row("updates", f"{job['algo']}, {name}", found["rates"], facts)
+        yield _row("updates", f"{job['algo']}, {name}", result["rates"], facts)
 
 
-def seeds(job: dict[str, Any]) -> Iterator[Row]:
+def seeds(job: dict[str, Any]) -> Iterator[Measurement]:
     first = None
     for count in SEEDS:
-        found = measure([{**job, "core": number, "alone": True} for number in range(count)])
-        total = [sum(rates, start=0.0) for rates in zip(*(each["rates"] for each in found), strict=False)]
+        results = measure([{**job, "core": number, "alone": True} for number in range(count)])
+        total = [sum(rates, start=0.0) for rates in zip(*(each["rates"] for each in results), strict=False)]
         first = first or statistics.median(total)
         facts = {
             "times one seed": statistics.median(total) / first,
-            "peak MB": sum(each["peak"] for each in found) / 1e6,
+            "peak MB": sum(each["peak"] for each in results) / 1e6,
         }
         yield _row("seeds", f"{job['algo']}, {count} at a time", total, facts)
 
 
-def data(job: dict[str, Any], sizes: tuple[int, ...]) -> Iterator[Row]:
+def data(job: dict[str, Any], sizes: tuple[int, ...]) -> Iterator[Measurement]:
     """Sizes are compared by their shares, not by their rates: they cannot take turns, for lack of memory."""
     first = None
     for rows in sizes:
         if 3 * rows * ROW_BYTES > (memory() or 8e9):
             continue  # the data, and a copy while they are made
-        (found,) = measure([{**job, "core": 0, "rows": rows}])
-        share = _share(found)
+        (result,) = measure([{**job, "core": 0, "rows": rows}])
+        share = _share(result)
         first = first or share
-        facts = {"share": share, "of the smallest": share / first, "peak MB": found["peak"] / 1e6}
-        yield _row("data", f"{job['algo']}, {rows:,} transitions", found["rates"], facts)
+        facts = {"share": share, "of the smallest": share / first, "peak MB": result["peak"] / 1e6}
+        yield _row("data", f"{job['algo']}, {rows:,} transitions", result["rates"], facts)
 
 
-def overhead(algo: str, preset: str | None, budget: Budget) -> Iterator[Row]:
-    """What a run does beside its updates, by the time of one, over the time of the updates between two of them."""
-    (found,) = measure([{"kind": "run", "algo": algo, "preset": preset, "core": 0, "steps": budget.steps}])
-    bare = found["bare"]
-    yield Row("overhead", f"{algo}, the bare loop", 1 / bare, "updates/s")
-    for what, key, every in (("a row of metrics", "row", found["row_steps"]), ("a checkpoint", "save", 10_000)):
-        share = found[key] / every / bare
-        yield Row("overhead", f"{algo}, {what} every {every:,}", 100 * share, "%", None, {"seconds each": found[key]})
-    share = found["evaluation"] / found["eval_every"] / bare
-    facts = {"seconds each": found["evaluation"]}
+def overhead(algo: str, preset: str | None, budget: Budget) -> Iterator[Measurement]:
+    """The time of logging, checkpoints and evaluations, relative to that of the updates between two of them."""
+    (result,) = measure([{"kind": "run", "algo": algo, "preset": preset, "core": 0, "steps": budget.steps}])
+    bare = result["bare"]
+    yield Measurement("overhead", f"{algo}, the bare loop", 1 / bare, "updates/s")
+    for what, key, every in (("a row of metrics", "row", result["row_steps"]), ("a checkpoint", "save", 10_000)):
+        share = result[key] / every / bare
+        yield Measurement(
+            "overhead", f"{algo}, {what} every {every:,}", 100 * share, "%", None, {"seconds each": result[key]}
+        )
+    share = result["evaluation"] / result["eval_every"] / bare
+    facts = {"seconds each": result["evaluation"]}
     what = f"{algo}, ten episodes of Hopper every {found['eval_every']:,}, on a core of their own"
-    yield Row("overhead", what, 100 * share, "% of that core", None, facts)
+    yield Measurement("overhead", what, 100 * share, "% of that core", None, facts)
 
 
-def start(algo: str, preset: str | None) -> Iterator[Row]:
+def start(algo: str, preset: str | None) -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         for what in ("empty", "filled", "filled"):
             out = Path(folder) / f"run-{time.monotonic_ns()}"
@@ -144,24 +146,24 @@ def start(algo: str, preset: str | None) -> Iterator[Row]:
             seconds = time.perf_counter() - began
             if done.returncode:
                 raise OdiceError(f"`odice train` failed inside the benchmark: {done.stderr.strip()[-300:]}")
-            yield Row("start", f"{algo}, cache {what}", seconds, "s")
+            yield Measurement("start", f"{algo}, cache {what}", seconds, "s")
 
 
-def _share(found: dict[str, Any]) -> float:
+def _share(result: dict[str, Any]) -> float:
     """Operations per second of the updates over those of plain matrix products: the median of the turns."""
-    turns = zip(found["rates"], found["matmul"], strict=True)
-    return statistics.median(rate * found["operations"] / matmul for rate, matmul in turns)
+    turns = zip(result["rates"], result["matmul"], strict=True)
+    return statistics.median(rate * result["operations"] / matmul for rate, matmul in turns)
 
 
-def _row(section: str, what: str, rates: list[float], facts: dict[str, float]) -> Row:
-    return Row(section, what, statistics.median(rates), "updates/s", (min(rates), max(rates)), facts)
+def _row(section: str, what: str, rates: list[float], facts: dict[str, float]) -> Measurement:
+    return Measurement(section, what, statistics.median(rates), "updates/s", (min(rates), max(rates)), facts)
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
 def measure(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What workers found that started measuring together: each says when it has compiled, and waits for the others."""
+    """Run jobs in one process each; all start to measure when the last one has compiled."""
     command = [sys.executable, "-m", "odice.experiments.bench_worker"]
     workers = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A process of `odice bench`: it compiles, says so, waits for the word, measures, and answers with one line of JSON."""
+"""A process of `odice bench`: it compiles, reports ready, waits for a line, measures, and answers with JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from odice.machine import pin
 
 
 def work(job: dict[str, Any]) -> None:
-    """One worker: compile, wait for the word, measure."""
+    """Compile, wait for the start signal, measure."""
     if job["core"] is not None:
         pin(os.getpid(), job["core"])  # before jax counts the cores
     answers, sys.stdout = sys.stdout, sys.stderr
     say = lambda text: print(text, file=answers, flush=True)
-    found = work_on_a_run(job, say) if job.get("kind") == "run" else work_on_updates(job, say)
+    result = work_on_a_run(job, say) if job.get("kind") == "run" else work_on_updates(job, say)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    say(json.dumps({**found, "peak": peak * (1 if sys.platform == "darwin" else 1024)}))
+    say(json.dumps({**result, "peak": peak * (1 if sys.platform == "darwin" else 1024)}))
 
 
 def _wait(say: Any) -> None:

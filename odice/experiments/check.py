@@ -1,4 +1,4 @@
-"""What one executable claim found."""
+"""The result of checking one claim by a measurement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Check(NamedTuple):
-    """One claim, what was measured, and whether the claim stands."""
+    """A claim, the measurement, and whether the claim holds."""
 
     source: str
     claim: str

@@ -26,11 +26,11 @@ EPISODES = 20
 
 
 class Demo(NamedTuple):
-    """What the demo leaves behind."""
+    """The results of the demo."""
 
     data: np.ndarray
     """Returns of the data's episodes."""
-    found: Evaluation
+    evaluation: Evaluation
     run: Run
     curve: Path
     table: Path
@@ -50,28 +50,28 @@ def demo(out: str | Path, *, steps: int = STEPS, seed: int = 0, say: Callable[[s
     )
     run = train(DATA, out=str(out / "run"), steps=steps, seed=seed, eval_every=max(1, steps // 10), **SETTINGS)
     assert isinstance(run, Run)
-    found = evaluate(run.policy, env_id, episodes=EPISODES, seed=seed + 1_000_000)
+    evaluation = evaluate(run.policy, env_id, episodes=EPISODES, seed=seed + 1_000_000)
     levels = {"mean of the data": float(returns.mean()), "best episode of the data": float(returns.max())}
     figure = learning_curve(rows(run.path / "evaluations.jsonl"), title=f"O-DICE on {DATA}", levels=levels)
     curve = save(figure, out / "learning-curve.png")
-    table = _write(out / "evaluation.md", returns, found)
+    table = _write(out / "evaluation.md", returns, evaluation)
     try:
         video: Path | OdiceError = out / "hopper.gif"
         record(run.policy, env_id, video, seed=seed + 1_000_000)
     except OdiceError as error:  # a machine that cannot draw can still learn
         video = error
-    return Demo(returns, found, run, curve, table, video)
+    return Demo(returns, evaluation, run, curve, table, video)
 
 
-def lines(returns: np.ndarray, found: Evaluation) -> list[tuple[str, str, str, str, str]]:
+def lines(returns: np.ndarray, evaluation: Evaluation) -> list[tuple[str, str, str, str, str]]:
     """The evaluation as rows: who, episodes, mean return, best, worst."""
     numbers = lambda x: (f"{len(x):,}", f"{x.mean():.0f}", f"{x.max():.0f}", f"{x.min():.0f}")
-    return [("the data", *numbers(returns)), ("the learned policy", *numbers(found.returns))]
+    return [("the data", *numbers(returns)), ("the learned policy", *numbers(evaluation.returns))]
 
 
-def _write(path: Path, returns: np.ndarray, found: Evaluation) -> Path:
+def _write(path: Path, returns: np.ndarray, evaluation: Evaluation) -> Path:
     head = ("", "episodes", "mean return", "best", "worst")
-    body = [head, ("---",) * len(head), *lines(returns, found)]
+    body = [head, ("---",) * len(head), *lines(returns, evaluation)]
     with complete_file(path) as temporary:
         temporary.write_text("".join(f"| {' | '.join(row)} |\n" for row in body), "utf-8")
     return path

@@ -5,7 +5,7 @@ right from (30, 10) to (30, 20); four moves; reward -1 per move and a positive o
 goal-reaching behavior whose action is replaced by a random one with probability 0.05; about 20 trajectories, 800
 transitions.
 
-What it leaves open, and what is assumed here: the goal's reward is 10; reaching a goal ends the episode; a move into a
+What it leaves open, and what is assumed: the goal's reward is 10; reaching a goal ends the episode; a move into a
 wall leaves the agent where it is; the behavior picks one of the two goal areas per episode and then, in every cell,
 one of the moves that shorten the way to it. Such an episode takes 40 moves and some for the noise, which is how 20 of
 them make 800.
@@ -69,11 +69,11 @@ class GridWorld:
     def distance(self, cells: Int[Arr, "*n 2"], area: int) -> Int[Arr, "*n"]:
         """Moves to the goal area at the top (0) or on the right (1)."""
         along, across = cells[..., area], cells[..., 1 - area]
-        beside = np.maximum(self.goal_from - along, 0) + np.maximum(along - self.goal_to, 0)
-        return beside + self.side - across
+        sideways = np.maximum(self.goal_from - along, 0) + np.maximum(along - self.goal_to, 0)
+        return sideways + self.side - across
 
 
-class Log(NamedTuple):
+class Moves(NamedTuple):
     """Logged moves, one row each; cells as positions in a flattened map."""
 
     cell: Int[Arr, " n"]
@@ -93,7 +93,7 @@ def behave(world: GridWorld, cell: Int[Arr, " xy"], area: int, rng: np.random.Ge
     return int(rng.choice(shorter))
 
 
-def collect(world: GridWorld, transitions: int, seed: int) -> Log:
+def collect(world: GridWorld, transitions: int, seed: int) -> Moves:
     """Log the behavior until there are `transitions` moves; the last episode is cut there."""
     rng = np.random.default_rng(seed)
     goals = world.goals()
@@ -109,10 +109,10 @@ def collect(world: GridWorld, transitions: int, seed: int) -> Log:
             rows.append((world.flat(cell), action, reward, world.flat(after), reached, episode))
             cell = after
         episode += 1
-    return Log(*(np.array(column) for column in zip(*rows, strict=True)))
+    return Moves(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
-def support(world: GridWorld, log: Log) -> Bool[Arr, "x y"]:
+def support(world: GridWorld, log: Moves) -> Bool[Arr, "x y"]:
     """Map of the cells the log has been in."""
     seen = np.zeros(world.shape, bool)
     seen.flat[log.cell] = True
@@ -166,15 +166,15 @@ def auc(positive: Float[Arr, " p"], negative: Float[Arr, " n"]) -> float:
 def matched_auc(value: Float[Arr, " n"], inside: Bool[Arr, " n"], distance: Int[Arr, " n"]) -> float:
     """The AUC over the pairs of an inside and an outside cell that are equally far from a goal.
 
-    A value that only knows the way to the goal scores 0.5 here, wherever the data lie; the plain AUC mixes both
+    A value that only knows the way to the goal scores 0.5, wherever the data lie; the plain AUC mixes both
     questions.
     """
     ordered, pairs = 0.0, 0
     for d in np.unique(distance):
-        here = value[inside & (distance == d)], value[~inside & (distance == d)]
-        if here[0].size and here[1].size:
-            weight = here[0].size * here[1].size
-            ordered, pairs = ordered + auc(*here) * weight, pairs + weight
+        at_d = distance == d
+        weight = int((inside & at_d).sum()) * int((~inside & at_d).sum())
+        if weight:
+            ordered, pairs = ordered + auc(value[inside & at_d], value[~inside & at_d]) * weight, pairs + weight
     return ordered / pairs if pairs else float("nan")
 
 

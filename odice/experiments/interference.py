@@ -172,14 +172,14 @@ def linear_direction(single: Family, batch: Family) -> Check:
         linear, _ = at.features(at.params)
         return jnp.vdot(forward, linear) / (jnp.linalg.norm(forward) * jnp.linalg.norm(linear))
 
-    alone, together = single.map(measure), batch.map(measure)
+    single_cosine, batch_cosine = single.map(measure), batch.map(measure)
     return check(
         "Appendix",
         "(1 - lam) grad V(s) has the direction of F: for one sample, up to sign; not for a batch",
-        "cosine {alone:.3f} for one sample; median {together:.3f}, nearest to 0 {least:.3f} for a batch of {size:.0f}",
-        np.all(alone < -1 + 1e-9) and np.min(np.abs(together)) < 0.999,
-        alone=np.max(alone),
-        together=np.median(together),
-        least=together[np.argmin(np.abs(together))],
+        "cosine {single:.3f} for one sample; median {batch:.3f}, nearest to 0 {least:.3f} for a batch of {size:.0f}",
+        np.all(single_cosine < -1 + 1e-9) and np.min(np.abs(batch_cosine)) < 0.999,
+        single=np.max(single_cosine),
+        batch=np.median(batch_cosine),
+        least=batch_cosine[np.argmin(np.abs(batch_cosine))],
         size=batch.draws.reward.shape[1],
     )

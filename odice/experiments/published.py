@@ -23,7 +23,7 @@ LABELS = {
     "value-dice": "ValueDICE",
     "iq-learn": "IQLearn",
 }
-"""Algorithm -> what papers call it."""
+"""Algorithm -> its name in papers."""
 PAPER = "the O-DICE paper (arXiv 2402.00348)"
 CORL = "CORL's README, last evaluations"
 
@@ -49,13 +49,13 @@ def corl_score(data: str, algo: str) -> Score | None:
 
 @cache
 def _paper() -> dict[tuple[str, str], Score]:
-    found = {
+    scores = {
         (row["dataset"], row["algorithm"]): _score(row["score_mean"], row["score_std"])
         for row in _rows("paper_table1.csv")
     }
     for row in _rows("paper_table2.csv"):
-        found[f"{row['dataset']}-traj-{row['traj_row']}", row["algorithm"]] = _score(row["score"], "")
-    return found
+        scores[f"{row['dataset']}-traj-{row['traj_row']}", row["algorithm"]] = _score(row["score"], "")
+    return scores
 
 
 @cache

@@ -1,9 +1,8 @@
-"""What an update costs: its floating-point operations, counted from its program, and its rate beside the rate at which
-the same core, in the same moment, multiplies matrices.
+"""The cost of an update: its floating-point operations, counted from its program, and its rate compared with the rate
+at which the same core multiplies matrices.
 
-The share (operations per second of the updates, over that of plain matrix products) says how much of the time goes into
-work that must be done. It hardly depends on the machine, and not at all on how busy it is: both rates are measured in
-turns.
+The share (operations per second of the updates, over that of plain matrix products) is the part of the time spent on
+necessary work. It hardly depends on the machine, and not on how busy it is: both rates are measured in turns.
 """
 
 from __future__ import annotations

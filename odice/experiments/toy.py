@@ -2,13 +2,12 @@
 
 `run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule
 and seed, whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed
-draws the log and the networks. docs/toy.md says what came out.
+draws the log and the networks. docs/toy.md has the results.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,7 +23,8 @@ from odice.core.gradients import RULES
 from odice.core.gradients import rule as gradient_rule
 from odice.errors import OdiceError, unknown_name
 from odice.experiments import gridworld
-from odice.experiments.gridworld import ENCODINGS, GridWorld, Log
+from odice.experiments.gridworld import ENCODINGS, GridWorld, Moves
+from odice.machine import cores
 from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
 
@@ -36,7 +36,7 @@ CHOSEN: dict[str, dict[str, float]] = {
     "semi": {"lam": 0.5},
     "orthogonal": {"lam": 0.5, "eta": 0.4},
 }
-"""lam and eta per rule, found by `benchmarks/toy_search.py`."""
+"""lam and eta per rule, tuned by `benchmarks/toy_search.py`."""
 
 NEAR, FAR = 3, 6
 """Cells up to NEAR moves from the data count as near, those more than FAR moves away as far."""
@@ -83,7 +83,7 @@ class ToyConfig:
             self.algorithm(name)  # its config refuses a lam, eta or discount that makes no sense
 
     def settings(self, rule: str) -> dict[str, float]:
-        """lam, and eta where the rule has one: as asked for, or as chosen."""
+        """lam, and eta where the rule has one: the given values, else the tuned ones."""
         given = {"lam": self.lam, "eta": self.eta}
         return {name: given[name] if given[name] is not None else chosen for name, chosen in CHOSEN[rule].items()}  # pyright: ignore[reportReturnType]
 
@@ -106,7 +106,7 @@ class ToyConfig:
         )
 
 
-class Outcome(NamedTuple):
+class ToyResult(NamedTuple):
     """One rule and seed: the value of every cell, the greedy walk from the start, and the measurements."""
 
     rule: str
@@ -116,7 +116,7 @@ class Outcome(NamedTuple):
     measures: dict[str, Any]
 
 
-def transitions(config: ToyConfig, log: Log) -> Transitions:
+def transitions(config: ToyConfig, log: Moves) -> Transitions:
     """The log on the device; the observation table holds every cell of the world."""
     return Transitions(
         obs=jnp.asarray(ENCODINGS[config.encoding](config.world), jnp.float32),
@@ -153,11 +153,11 @@ def measure(world: GridWorld, seen: np.ndarray, value: np.ndarray) -> tuple[np.n
     }
 
 
-def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], stop: Event) -> list[Outcome]:
+def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], stop: Event) -> list[ToyResult]:
     """Train one rule for every seed; one compiled program serves them all, as every log has the same length."""
     algo, world = config.algorithm(rule), config.world
     chunks = {length: make_chunk(algo, config.batch_size, length) for length in {CHUNK, config.steps % CHUNK} if length}
-    outcomes = []
+    results = []
     for seed in range(config.seed, config.seed + config.seeds):
         log = gridworld.collect(world, config.transitions, seed)
         data, state = transitions(config, log), initial_state(algo, seed)
@@ -166,22 +166,22 @@ def train_rule(config: ToyConfig, rule: str, advance: Callable[[int], None], sto
             state, _ = jax.block_until_ready(chunks[length](state, data, seed, first))
             advance(length)
             if stop.is_set():
-                return outcomes
+                return results
         value = np.asarray(state.value.params(data.obs)[0], float).reshape(world.shape)
-        outcomes.append(Outcome(rule, seed, value, *measure(world, gridworld.support(world, log), value)))
-    return outcomes
+        results.append(ToyResult(rule, seed, value, *measure(world, gridworld.support(world, log), value)))
+    return results
 
 
-def run(config: ToyConfig, advance: Callable[[str, int], None] = lambda rule, updates: None) -> list[Outcome]:
-    """Train every rule, side by side as far as there are cores. `advance(rule, updates)` is called after each chunk."""
+def run(config: ToyConfig, advance: Callable[[str, int], None] = lambda rule, updates: None) -> list[ToyResult]:
+    """Train every rule, in parallel on the available cores. `advance(rule, updates)` is called after each chunk."""
     stop = Event()
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with ThreadPoolExecutor(max_workers=cores()) as pool:
         # The slowest rule first, so that the others fill the second core meanwhile.
         order = sorted(config.rules, key=RULES.index, reverse=True)
         jobs = {
             rule: pool.submit(train_rule, config, rule, lambda n, rule=rule: advance(rule, n), stop) for rule in order
         }
         try:
-            return [outcome for rule in config.rules for outcome in jobs[rule].result()]
+            return [result for rule in config.rules for result in jobs[rule].result()]
         finally:
             stop.set()  # an interrupt must not wait for the other threads to finish their training

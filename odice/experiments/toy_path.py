@@ -24,7 +24,7 @@ LENGTH, GOAL, STEP = 40, 10.0, -1.0
 
 
 def weights(rule: str, lam: float, eta: float = 0.0, discount: float = 0.99) -> Float[Arr, " moves"]:
-    """w of every move at the fixed point of a rule; kappa depends on w, so both are iterated together."""
+    """w of every move at the fixed point of a rule; kappa depends on w, so both are iterated."""
     chosen = gradient_rule(rule, eta)
     kappa = discount
     w = np.zeros(LENGTH)
