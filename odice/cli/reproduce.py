@@ -165,9 +165,9 @@ def _report(flags: ReproduceFlags, cells: list[Cell], places: list[Place], missi
     files += [out / f"{flags.study}.html"]
     figures = _figures(flags.study, found, about, out)
     shown = [path for path in figures if path.suffix == ".png" and flags.study in OWN_FIGURES]
-    pictures = "".join(html.picture(path.read_bytes(), about) for path in shown)
+    images = [path.read_bytes() for path in shown]
     title = f"{flags.study} of the O-DICE paper{', on the local suite' if flags.suite else ''}"
-    html.write(files[-1], run_page(reproduction.labelled(found), title, about, tables, pictures))
+    html.write(files[-1], run_page(reproduction.labelled(found), title, about, tables, images))
     for path in [*files, *figures]:
         print(f"{path}: written")
 

@@ -18,10 +18,10 @@ from odice.envs.make import resolve
 from odice.errors import OdiceError
 from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
 from odice.experiments.reproduce import VARIANT, Place
-from odice.reports.charts import COLORS, LIGHT
 from odice.reports.compare import Comparison, Curve, Group, curve
-from odice.reports.figures import FAINT, VALUE_MAP, columns_for, fill_empty, house_style
-from odice.reports.runs import Point, RunRecord, read_run
+from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
+from odice.reports.palette import COLORS, LIGHT
+from odice.reports.runs import RunEvaluation, RunRecord, read_run
 from odice.reports.tables import Cell, Table, spread
 from odice.training.loggers import rows
 
@@ -36,7 +36,7 @@ def gather(places: Iterable[Place]) -> Comparison:
     for place in places:
         if (place.path / "config.json").exists():
             found[place.data, place.method].append(read_run(place.path))
-    points: dict[str, list[Point]] = defaultdict(list)
+    points: dict[str, list[RunEvaluation]] = defaultdict(list)
     for (data, _), runs in found.items():
         points[data] += [point for run in runs for point in run.evaluations]
     scored = {data: all(point.reference for point in seen) for data, seen in points.items()}
@@ -229,7 +229,7 @@ def figure3(found: Comparison, title: str) -> Figure:
     shown = [data for data, curves in products.items() if curves]
     columns = columns_for(len(shown))
     lines = -(-len(shown) // columns)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(max(3.1 * columns, 7), 3.4 + 2.6 * lines), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         top, *below = figure.subfigures(
@@ -305,7 +305,7 @@ def sensitivity_figure(found: Comparison, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     columns = columns_for(len(found.data), 3)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(4.6 * columns, 3.9 * -(-len(found.data) // columns) + 0.3), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         flat = list(figure.subplots(-(-len(found.data) // columns), columns, squeeze=False).flat)

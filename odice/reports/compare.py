@@ -1,4 +1,4 @@
-"""Runs side by side: seeds of one method on one data set, then methods over data sets.
+"""Compare runs: the seeds of a method on a data set, then methods over data sets.
 
 A method is an algorithm with its settings. Settings are named only where they differ between runs of that algorithm on
 the same data. The number of a run is the paper's: the mean of its last ten evaluations. Only finished runs count.
@@ -19,8 +19,8 @@ import numpy as np
 from odice.d4rl import normalized_score
 from odice.errors import OdiceError
 from odice.reports import statistics
-from odice.reports.runs import Point, RunRecord, read_runs
-from odice.reports.statistics import Interval, Profile
+from odice.reports.runs import RunEvaluation, RunRecord, read_runs
+from odice.reports.statistics import BootstrapInterval, Profile
 from odice.training.run import Run
 
 FINAL = 10
@@ -76,7 +76,7 @@ class Group:
         return float(self.finals.std(ddof=1)) if len(self.finals) > 1 else None
 
     @cached_property
-    def interval(self) -> Interval | None:
+    def interval(self) -> BootstrapInterval | None:
         """The mean over seeds; its bootstrap interval needs at least two."""
         return statistics.interval([self.finals], statistics.mean) if len(self.finals) else None
 
@@ -86,14 +86,13 @@ class Group:
 
     @property
     def best(self) -> float | None:
-        """The mean over seeds of each one's best evaluation. Choosing it looks at the environment."""
+        """The mean over seeds of each one's best evaluation. Choosing it uses the simulator."""
         return _mean(max(map(self.value, run.evaluations)) for run in self._evaluated)
 
     @property
     def worst(self) -> float | None:
         """The worst of all episodes of the final evaluations, of any seed."""
-        found = [self.worst_of(run) for run in self._evaluated]
-        return min(found) if found else None
+        return min(map(self.worst_of, self._evaluated), default=None)
 
     @property
     def final_evaluations(self) -> int:
@@ -106,9 +105,9 @@ class Group:
 
     @property
     def health(self) -> str:
-        """The verdicts of the runs on themselves, counted."""
-        found = Counter(run.health for run in self.finished if run.health)
-        return ", ".join(f"{count} {verdict}" if len(self.runs) > 1 else verdict for verdict, count in found.items())
+        """The verdicts of the runs' health checks, counted."""
+        verdicts = Counter(run.health for run in self.finished if run.health)
+        return ", ".join(f"{count} {verdict}" if len(self.runs) > 1 else verdict for verdict, count in verdicts.items())
 
     @property
     def curve(self) -> Curve:
@@ -125,10 +124,10 @@ class Group:
     def worst_of(self, run: RunRecord) -> float:
         return min(self.number(point.worst, point) for point in run.evaluations[-FINAL:])
 
-    def value(self, point: Point) -> float:
+    def value(self, point: RunEvaluation) -> float:
         return self.number(point.mean, point)
 
-    def number(self, returns: float, point: Point) -> float:
+    def number(self, returns: float, point: RunEvaluation) -> float:
         return float(normalized_score(returns, point.reference)) if self.scored else returns
 
     @property
@@ -138,19 +137,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One method over the data sets that all the methods beside it have."""
+    """One method over the data sets that all compared methods have."""
 
     method: str
     runs: int
-    mean: Interval
-    iqm: Interval
-    gap: Interval | None
+    mean: BootstrapInterval
+    iqm: BootstrapInterval
+    gap: BootstrapInterval | None
     """Optimality gap to a score of 100; returns have no such mark."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything a report shows."""
+    """The groups of runs that a report shows, and notes on runs that were left out."""
 
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
@@ -184,23 +183,23 @@ class Comparison:
     @cached_property
     def aggregates(self) -> list[Aggregate]:
         _, methods = self.shared
-        found = []
+        aggregates = []
         for method, groups in methods.items():
             tasks = [group.finals for group in groups]
             gap = statistics.interval(tasks, statistics.optimality_gap) if groups[0].scored else None
             mean, iqm = (statistics.interval(tasks, each) for each in (statistics.mean, statistics.iqm))
-            found.append(Aggregate(method, sum(map(len, tasks)), mean, iqm, gap))
-        return found
+            aggregates.append(Aggregate(method, sum(map(len, tasks)), mean, iqm, gap))
+        return aggregates
 
     @cached_property
-    def improvement(self) -> dict[tuple[str, str], Interval]:
-        """How probably a run of the first method beats one of the second."""
-        found = {}
+    def improvement(self) -> dict[tuple[str, str], BootstrapInterval]:
+        """The probability that a run of the first method beats one of the second."""
+        probabilities = {}
         for (x, xs), (y, ys) in combinations(self.ranked[1].items(), 2):
             one = statistics.probability_of_improvement([g.finals for g in xs], [g.finals for g in ys])
-            found[x, y] = one
-            found[y, x] = Interval(1 - one.value, 1 - one.high, 1 - one.low)
-        return found
+            probabilities[x, y] = one
+            probabilities[y, x] = BootstrapInterval(1 - one.value, 1 - one.high, 1 - one.low)
+        return probabilities
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -218,37 +217,37 @@ class Comparison:
 
 
 def compare(runs: Iterable[str | Path | Run]) -> Comparison:
-    """Read run folders, or folders of them, and group what is in them."""
-    found, more = read_runs(runs)
-    if not found:
+    """Read run folders, or folders of them, and group the runs."""
+    records, skipped = read_runs(runs)
+    if not records:
         raise OdiceError("There is no run to report on: name at least one run directory, or a folder of them.")
-    found, named_alike = _tell_data_apart(found)
-    found, twice = _once(found)
+    records, same_name = _number_data(records)
+    records, copies = _without_copies(records)
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
-    labels = _labels(found)
-    for run in found:
+    labels = _labels(records)
+    for run in records:
         groups[run.data, labels[id(run)]].append(run)
     scored = {
-        data: all(point.reference for run in found if run.data == data for point in run.evaluations)
-        for data in {run.data for run in found}
+        data: all(point.reference for run in records if run.data == data for point in run.evaluations)
+        for data in {run.data for run in records}
     }
     made = [
         Group(data, method, scored[data], tuple(sorted(members, key=lambda run: run.seed)))
         for (data, method), members in groups.items()
     ]
     return Comparison(
-        tuple(sorted(made, key=lambda group: (group.data, _order(group.method)))), (*more, *named_alike, *twice)
+        tuple(sorted(made, key=lambda group: (group.data, _order(group.method)))), (*skipped, *same_name, *copies)
     )
 
 
-def _tell_data_apart(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
-    """The same data have one name; different data of one name get numbers, and a word about it."""
+def _number_data(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """Give the same data one name, and number different data of the same name."""
     names: dict[str, str] = {}
     runs = [replace(run, data=names.setdefault(run.fingerprint, run.data)) for run in runs]
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for run in runs:
         seen[run.data].setdefault(run.fingerprint, len(seen[run.data]) + 1)
-    several = {name for name, found in seen.items() if len(found) > 1}
+    several = {name for name, fingerprints in seen.items() if len(fingerprints) > 1}
     notes = [
         f"{name} is the name of {len(seen[name])} data sets or environments that differ; they are kept apart."
         for name in sorted(several)
@@ -260,8 +259,8 @@ def _tell_data_apart(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]
     return numbered, notes
 
 
-def _once(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
-    """A copy of a run is no second seed: of each configuration and seed one counts, a finished one if there is."""
+def _without_copies(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """Keep one run of each configuration and seed, a finished one if there is: a copy is not a second seed."""
     kept: dict[tuple[object, ...], RunRecord] = {}
     notes = []
     for run in sorted(runs, key=lambda run: not run.finished):
@@ -276,11 +275,11 @@ def _once(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
 
 def _labels(runs: list[RunRecord]) -> dict[int, str]:
     """The method of each run: its algorithm, and the settings that differ on the same data."""
-    together: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    by_algo: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for run in runs:
-        together[run.algo, run.data].append(run.settings)
+        by_algo[run.algo, run.data].append(run.settings)
     differing: dict[str, set[str]] = defaultdict(set)
-    for (algo, _), settings in together.items():
+    for (algo, _), settings in by_algo.items():
         names = {name for each in settings for name in each}
         differing[algo] |= {name for name in names if len({each.get(name) for each in settings}) > 1}
     return {
@@ -296,11 +295,12 @@ def _shared(groups: list[Group]) -> tuple[list[str], dict[str, list[Group]]]:
         by_method[group.method][group.data] = group
     if not by_method:
         return [], {}
-    sets = [frozenset(found) for found in by_method.values()]
+    sets = [frozenset(by_data) for by_data in by_method.values()]
     covering = {each: sum(each <= other for other in sets) for each in sets}
     chosen = max(covering, key=lambda each: (len(each), covering[each], sorted(each)))
     data = sorted(chosen)
-    return data, {method: [found[name] for name in data] for method, found in by_method.items() if chosen <= set(found)}
+    covering_methods = {method: by_data for method, by_data in by_method.items() if chosen <= set(by_data)}
+    return data, {method: [by_data[name] for name in data] for method, by_data in covering_methods.items()}
 
 
 def _order(method: str) -> tuple[str, str]:
@@ -309,5 +309,5 @@ def _order(method: str) -> tuple[str, str]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return float(np.mean(found)) if found else None
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -1,4 +1,4 @@
-"""Learning curves: what a policy earned while it learned, beside what its data earned."""
+"""Learning curves: the return of a policy during training, and that of its data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odice.errors import OdiceError
-from odice.reports.charts import COLORS, LIGHT
-from odice.reports.figures import FAINT, INK, columns_for, fill_empty, house_style
+from odice.reports.figures import FAINT, INK, columns_for, figure_style, fill_empty
+from odice.reports.palette import COLORS, LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,15 +23,18 @@ LINE = "#2f6fb0"
 def learning_curve(
     evaluations: Sequence[Mapping[str, Any]], *, title: str, levels: Mapping[str, float], what: str = "updates"
 ) -> Figure:
-    """Mean return against the step, with every episode as a dot, and levels to compare it with as dashed lines.
+    """Mean return against the step, with every episode as a dot.
 
-    `evaluations` are the rows of a run's `evaluations.jsonl`.
+    Args:
+        evaluations: the rows of a run's `evaluations.jsonl`.
+        levels: named returns to compare with, drawn as dashed lines.
+        what: the label of the steps.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
     steps = np.array([row["step"] for row in evaluations])
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.subplots()
         for row in evaluations:
@@ -53,39 +56,41 @@ def learning_curve(
     return figure
 
 
-def comparison_figure(found: Comparison) -> Figure:
+def comparison_figure(comparison: Comparison) -> Figure:
     """The learning curves of every data set with bands, and the performance profiles where there are any."""
     from matplotlib.figure import Figure
 
-    plotted = [data for data in found.data if any(run.evaluations for group in found.of(data) for run in group.runs)]
+    plotted = [
+        data for data in comparison.data if any(run.evaluations for group in comparison.of(data) for run in group.runs)
+    ]
     if not plotted:
         raise OdiceError("There is no evaluation in these runs to draw; train with an environment (--env).")
-    profiles = found.profiles if len(found.profiles) > 1 else {}
+    profiles = comparison.profiles if len(comparison.profiles) > 1 else {}
     panels = len(plotted) + bool(profiles)
     columns = columns_for(panels, 3)
     lines = -(-panels // columns)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(4.2 * columns, 3.3 * lines + 0.6), layout="constrained")
         flat = list(figure.subplots(lines, columns, squeeze=False).flat)
         for axes, data in zip(flat, plotted, strict=False):
-            _curves(axes, found, data)
+            _curves(axes, comparison, data)
         if profiles:
-            _profiles(flat[len(plotted)], found)
+            _profiles(flat[len(plotted)], comparison)
         known = {str(line.get_label()): line for axes in flat for line in axes.get_lines()}
         fill_empty(figure, flat[panels:], known)
     return figure
 
 
-def _curves(axes: Axes, found: Comparison, data: str) -> None:
-    for group in found.of(data):
-        _band(axes, found.methods.index(group.method), group.method, group.curve)
-    unit = "normalized score" if found.of(data)[0].scored else "return"
+def _curves(axes: Axes, comparison: Comparison, data: str) -> None:
+    for group in comparison.of(data):
+        _band(axes, comparison.methods.index(group.method), group.method, group.curve)
+    unit = "normalized score" if comparison.of(data)[0].scored else "return"
     axes.set(title=_literal(data), xlabel="updates", ylabel=unit)
 
 
-def _profiles(axes: Axes, found: Comparison) -> None:
-    for method, (taus, share, low, high) in found.profiles.items():
-        _band(axes, found.methods.index(method), method, (taus, share, low, high))
+def _profiles(axes: Axes, comparison: Comparison) -> None:
+    for method, (taus, share, low, high) in comparison.profiles.items():
+        _band(axes, comparison.methods.index(method), method, (taus, share, low, high))
     axes.set(title="Performance profiles", xlabel="score", ylabel="share of runs above", ylim=(-0.02, 1.02))
 
 
@@ -99,6 +104,6 @@ def _band(axes: Axes, index: int, method: str, values: tuple[Any, Any, Any, Any]
 
 
 def _literal(text: str) -> str:
-    """Dollars would begin a formula, and a label that begins with an underscore would be hidden."""
+    """Text for matplotlib, which reads dollars as formulas and hides labels that begin with an underscore."""
     text = text.replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

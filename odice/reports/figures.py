@@ -1,4 +1,4 @@
-"""Figures in one house style. Every function takes plain arrays and gives a matplotlib figure; `save` writes it."""
+"""Figures in one style. Every function takes arrays and returns a matplotlib figure; `save` writes it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ STYLE = {
 
 
 @contextmanager
-def house_style():
-    """The look of every figure. No window system is asked for: figures are files."""
+def figure_style():
+    """The style of every figure. Figures are files; no window is opened."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
@@ -52,7 +52,7 @@ def house_style():
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure completely or not at all; the suffix says how."""
+    """Write a figure completely or not at all, in the format of the suffix."""
     with complete_file(path) as temporary:
         metadata = {"Software": None} if path.suffix == ".png" else None
         figure.savefig(temporary, format=path.suffix[1:], metadata=metadata)
@@ -60,7 +60,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def rescale(value: np.ndarray) -> np.ndarray:
-    """To 0..100, as the paper shows V; a constant map becomes 0."""
+    """Rescale to 0..100, as the paper shows V; a constant map becomes 0."""
     low, high = value.min(), value.max()
     return 100 * (value - low) / (high - low) if high > low else np.zeros_like(value)
 
@@ -142,7 +142,7 @@ def toy_figure(
     from matplotlib.patches import Patch
 
     side = rewards.shape[0] - 1
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(3.25 * (1 + len(panels)) + 0.7, 4.2), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # pyright: ignore
         axes = figure.subplots(1, 1 + len(panels), sharey=True)

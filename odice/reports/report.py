@@ -1,4 +1,4 @@
-"""`odice.report`: compare runs, and write what came out."""
+"""`odice.report`: compare runs and write the comparison."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ FIGURES = (".png", ".pdf", ".svg")
 
 
 def report(runs: str | Path | Run | Sequence[str | Path | Run], out: str | Path | None = None) -> Comparison:
-    """Compare runs: seeds, methods and data sets of whatever run directories there are in these folders.
+    """Compare the seeds, methods and data sets of run directories.
 
-    `out` is a file to write; its suffix says how: .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
-    Reads the run directories and nothing else.
+    Args:
+        runs: run directories, or folders of them; nothing else is read.
+        out: a file to write, by its suffix as .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
     """
     if out is not None:
         check_suffix(out)
-    found = compare([runs] if isinstance(runs, str | Path | Run) else runs)
+    comparison = compare([runs] if isinstance(runs, str | Path | Run) else runs)
     if out is not None:
-        write(found, out)
-    return found
+        write(comparison, out)
+    return comparison
 
 
 def check_suffix(out: str | Path) -> None:
@@ -42,16 +43,16 @@ def check_suffix(out: str | Path) -> None:
         )
 
 
-def write(found: Comparison, out: str | Path) -> Path:
-    """Write a comparison as the suffix says, completely or not at all."""
+def write(comparison: Comparison, out: str | Path) -> Path:
+    """Write a comparison in the format of the suffix, completely or not at all."""
     out = Path(out)
     suffix = out.suffix.lower()
     if suffix in TEXTS:
-        return html.write(out, TEXTS[suffix](found))
+        return html.write(out, TEXTS[suffix](comparison))
     from odice.reports.curves import comparison_figure
     from odice.reports.figures import save
 
     try:
-        return save(comparison_figure(found), out)
+        return save(comparison_figure(comparison), out)
     except OSError as error:
         raise OdiceError(f"{out}: cannot be written ({error.strerror}); choose another place.") from error

@@ -1,6 +1,6 @@
-"""What a report knows of a run: read from its folder, and from nothing else.
+"""Run directories as a report reads them.
 
-A folder may come from anybody: numbers that are not finite count as missing, and names are cut to one short line of
+A folder may come from anyone: numbers that are not finite count as missing, and names are cut to one short line of
 printable characters before anything else sees them.
 """
 
@@ -25,12 +25,12 @@ from odice.training.run import Run
 MAX_NAME = 80
 FILES = (".parquet", ".csv", ".npz", ".hdf5", ".h5", ".json", ".jsonl", ".arrow", ".feather")
 """Suffixes that are dropped from a data set's name."""
-ALONE = ("seed", "data", "env", "algo", "suboptimal")
-"""Entries of a configuration that are shown by themselves, not as a setting."""
+NOT_SETTINGS = ("seed", "data", "env", "algo", "suboptimal")
+"""Entries of a configuration that have columns of their own."""
 
 
-class Point(NamedTuple):
-    """One evaluation."""
+class RunEvaluation(NamedTuple):
+    """One evaluation of a run."""
 
     step: int
     mean: float
@@ -47,36 +47,36 @@ class RunRecord:
     data: str
     """A short name of the data set."""
     fingerprint: str
-    """What the data are: of the log, of the suboptimal data beside it, and the environment it is judged in."""
+    """The fingerprints of the data set and of the suboptimal data, and the evaluation environment."""
     algo: str
     seed: int
     settings: dict[str, str]
-    """Everything else that was decided, flat, as text."""
+    """All other settings, flat, as text."""
     steps: int
-    """Updates that were asked for."""
+    """Updates of the plan."""
     step: int
     """Updates that are done."""
     finished: bool
-    evaluations: tuple[Point, ...]
+    evaluations: tuple[RunEvaluation, ...]
     updates_per_second: float | None
     health: str | None
-    """The verdict of the run on itself, where there is one."""
+    """The verdict of the run's own health checks, where there is one."""
 
 
 def read_runs(paths: Iterable[str | Path | Run]) -> tuple[list[RunRecord], list[str]]:
     """The runs in these folders and below them, and a sentence for each one that was left out."""
-    found: dict[Path, RunRecord] = {}
+    records: dict[Path, RunRecord] = {}
     notes: list[str] = []
     for path, named in _folders(paths):
-        if path.resolve() in found:
+        if path.resolve() in records:
             continue
         try:
-            found[path.resolve()] = read_run(path)
+            records[path.resolve()] = read_run(path)
         except OdiceError as error:
             if named:
                 raise
             notes.append(f"left out: {clean(error, 300)}")
-    return list(found.values()), notes
+    return list(records.values()), notes
 
 
 def read_run(path: Path) -> RunRecord:
@@ -102,7 +102,7 @@ def read_run(path: Path) -> RunRecord:
         fingerprint=clean([config.get(name) for name in ("data", "suboptimal", "env")], 300),
         algo=clean(config["algo"]),
         seed=int(_finite(config.get("seed")) or 0),
-        settings=dict(_flat({name: value for name, value in config.items() if name not in ALONE})),
+        settings=dict(_flat({name: value for name, value in config.items() if name not in NOT_SETTINGS})),
         steps=int(_finite(config.get("steps")) or 0),
         step=int(_finite(result.get("step")) or max(done, default=0)),
         finished=bool(result),
@@ -120,32 +120,32 @@ def data_name(source: str) -> str:
 
 
 def clean(value: Any, length: int = MAX_NAME) -> str:
-    """One short line that can do nothing to a terminal."""
+    """One short line without control characters."""
     line = "".join(letter if letter.isprintable() else "\ufffd" for letter in str(value)[: length + 1])
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def _folders(paths: Iterable[str | Path | Run]) -> Iterator[tuple[Path, bool]]:
-    """Every run's folder, and whether it was named itself."""
+    """Every run's folder, and whether the caller named it itself."""
     for given in paths:
         if isinstance(given, Run):
             yield from ((run.path, True) for run in given.seeds or (given,))
             continue
-        top, before = Path(given), 0
+        top, count = Path(given), 0
         if (top / "config.json").exists():
             yield top, True
             continue
         for folder, inner, files in os.walk(top):
             if "config.json" in files:
-                before += 1
+                count += 1
                 yield Path(folder), False
                 inner.clear()  # a run holds no other runs
             inner.sort()
-        if not before:
+        if not count:
             raise OdiceError(f"{clean(top, 300)} holds no run: there is no config.json in it or below it.")
 
 
-def _point(row: Mapping[str, Any]) -> Point | None:
+def _point(row: Mapping[str, Any]) -> RunEvaluation | None:
     mean, worst = _finite(row.get("mean")), _finite(row.get("worst"))
     if mean is None:
         return None
@@ -153,7 +153,7 @@ def _point(row: Mapping[str, Any]) -> Point | None:
     ends = [_finite(end) for end in pair] if isinstance(pair, list) and len(pair) == 2 else [None, None]
     low, high = ends
     known = low is not None and high is not None and normalized_score(mean, (low, high)) is not None
-    return Point(row["step"], mean, mean if worst is None else worst, (low, high) if known else None)  # pyright: ignore
+    return RunEvaluation(row["step"], mean, mean if worst is None else worst, (low, high) if known else None)  # pyright: ignore
 
 
 def _finite(value: Any) -> float | None:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
 Statistic = Callable[[Scores], Scores]
-"""Of an array (replications, runs) to one value per replication."""
+"""From an array (replications, runs) to one value per replication."""
 
 REPLICATIONS = 10_000
 LEVEL = 0.95
 
 
-class Interval(NamedTuple):
+class BootstrapInterval(NamedTuple):
     """An estimate and its percentile-bootstrap interval."""
 
     value: float
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval: one run of each task says nothing about its spread, and both ends are NaN."""
+        """Whether there is an interval: with a single run of each task both ends are NaN."""
         return self.low == self.low
 
 
@@ -46,19 +46,19 @@ def iqm(scores: Scores) -> Scores:
 
 
 def optimality_gap(scores: Scores, gamma: float = 100.0) -> Scores:
-    """How far the runs stay below `gamma` on average; being above it earns nothing."""
+    """The mean shortfall below `gamma`; scores above it count as `gamma`."""
     return gamma - np.minimum(scores, gamma).mean(-1)
 
 
 def interval(
     tasks: Sequence[Scores], statistic: Statistic, *, replications: int = REPLICATIONS, level: float = LEVEL
-) -> Interval:
+) -> BootstrapInterval:
     """A statistic of all runs, with its stratified bootstrap interval. The same runs give the same interval."""
     value = float(statistic(np.concatenate(tasks)[None])[0])
-    if _alone(tasks):
-        return Interval(value, np.nan, np.nan)
+    if _single_runs(tasks):
+        return BootstrapInterval(value, np.nan, np.nan)
     drawn = statistic(resample(tasks, np.random.default_rng(0), replications))
-    return Interval(value, *_ends(drawn, level))
+    return BootstrapInterval(value, *_ends(drawn, level))
 
 
 def resample(tasks: Sequence[Scores], rng: np.random.Generator, replications: int) -> Scores:
@@ -68,14 +68,14 @@ def resample(tasks: Sequence[Scores], rng: np.random.Generator, replications: in
 
 def probability_of_improvement(
     x: Sequence[Scores], y: Sequence[Scores], *, replications: int = 2000, level: float = LEVEL
-) -> Interval:
+) -> BootstrapInterval:
     """The chance that a run of x beats a run of y on the same task (a tie counts half), averaged over the tasks."""
     rng = np.random.default_rng(0)
-    value = float(np.mean([_beats(a[None], b[None])[0] for a, b in zip(x, y, strict=True)]))
-    if _alone([*x, *y]):
-        return Interval(value, np.nan, np.nan)
-    drawn = [_beats(_draw(a, rng, replications), _draw(b, rng, replications)) for a, b in zip(x, y, strict=True)]
-    return Interval(value, *_ends(np.mean(drawn, axis=0), level))
+    value = float(np.mean([_win_rate(a[None], b[None])[0] for a, b in zip(x, y, strict=True)]))
+    if _single_runs([*x, *y]):
+        return BootstrapInterval(value, np.nan, np.nan)
+    drawn = [_win_rate(_draw(a, rng, replications), _draw(b, rng, replications)) for a, b in zip(x, y, strict=True)]
+    return BootstrapInterval(value, *_ends(np.mean(drawn, axis=0), level))
 
 
 class Profile(NamedTuple):
@@ -98,7 +98,7 @@ def performance_profile(
     return Profile(thresholds, (runs > thresholds[:, None]).mean(-1), low, high)
 
 
-def _alone(tasks: Sequence[Scores]) -> bool:
+def _single_runs(tasks: Sequence[Scores]) -> bool:
     return all(len(task) == 1 for task in tasks)
 
 
@@ -106,7 +106,7 @@ def _draw(task: Scores, rng: np.random.Generator, replications: int) -> Scores:
     return task[rng.integers(0, len(task), (replications, len(task)))]
 
 
-def _beats(x: Scores, y: Scores) -> Scores:
+def _win_rate(x: Scores, y: Scores) -> Scores:
     difference = x[:, :, None] - y[:, None, :]
     return ((difference > 0) + 0.5 * (difference == 0)).mean((1, 2))
 

@@ -1,29 +1,29 @@
-"""The tables of a report, and how they are written: for a terminal, in Markdown, LaTeX and CSV."""
+"""The tables of a report, and their text for a terminal, in Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from odice.reports.compare import FINAL, Comparison, Group
 from odice.reports.runs import RunRecord
-from odice.reports.statistics import Interval
+from odice.reports.statistics import BootstrapInterval
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-ACROSS = 6
-"""Methods that fit side by side where a line cannot be scrolled."""
+MAX_COLUMNS = 6
+"""Methods that fit in a row where a line cannot be scrolled."""
 
 
 class Cell(NamedTuple):
     text: str
     sort: float | None = None
-    """What a number is sorted by; None for words."""
+    """The value that a number is sorted by; None for text."""
     best: bool = False
 
 
@@ -33,31 +33,39 @@ class Table(NamedTuple):
     rows: list[list[Cell]]
     note: str = ""
     words: int = 1
-    """How many columns at the left are words."""
+    """The number of text columns at the left."""
 
 
-# --- what stands in them ----------------------------------------------------------------------------------------------
+# --- their content ----------------------------------------------------------------------------------------------------
 
 
-def tables(found: Comparison, across: int = ACROSS) -> list[Table]:
-    """All there is to say; a table that would say nothing, or that is too wide to be read, is not there."""
-    wide = len(found.methods) > across
-    made = [None if wide else overview(found), results(found), aggregates(found), None if wide else improvement(found)]
-    return [table for table in made if table and table.rows]
+def tables(comparison: Comparison, max_columns: int = MAX_COLUMNS) -> list[Table]:
+    """All tables, without those that would be empty or too wide."""
+    wide = len(comparison.methods) > max_columns
+    candidates = [
+        None if wide else overview(comparison),
+        results(comparison),
+        aggregates(comparison),
+        None if wide else improvement(comparison),
+    ]
+    return [table for table in candidates if table and table.rows]
 
 
-def results(found: Comparison) -> Table:
+def results(comparison: Comparison) -> Table:
     """Each method on each data set."""
-    best = {data: max((g.interval.value for g in found.of(data) if g.interval), default=None) for data in found.data}
-    units = {group.unit for group in found.groups}
-    healthy = any(group.health for group in found.groups)
+    best = {
+        data: max((g.interval.value for g in comparison.of(data) if g.interval), default=None)
+        for data in comparison.data
+    }
+    units = {group.unit for group in comparison.groups}
+    healthy = any(group.health for group in comparison.groups)
     unit = "mean" if len(units) > 1 else units.pop()
     head = ["data", "method", f"{unit} ± std", *(["unit"] if unit == "mean" else []), "95 %", "seeds", "last", "best"]
     head += ["worst episode", "updates/s", *(["health"] if healthy else [])]
     rows = []
-    for group in found.groups:
+    for group in comparison.groups:
         mean = group.interval
-        wins = mean is not None and mean.value == best[group.data] and len(found.of(group.data)) > 1
+        wins = mean is not None and mean.value == best[group.data] and len(comparison.of(group.data)) > 1
         rows.append(
             [
                 Cell(group.data),
@@ -71,38 +79,38 @@ def results(found: Comparison) -> Table:
                 *([Cell(group.health or "–")] if healthy else []),
             ]
         )
-    return Table("Results", head, rows, _protocol(found), words=2)
+    return Table("Results", head, rows, _protocol(comparison), words=2)
 
 
-def overview(found: Comparison) -> Table | None:
-    """Data sets down, methods across; only where there are several of both."""
-    if len(found.data) < 2 or len(found.methods) < 2:
+def overview(comparison: Comparison) -> Table | None:
+    """Data sets in rows, methods in columns; None unless there are several of both."""
+    if len(comparison.data) < 2 or len(comparison.methods) < 2:
         return None
     rows = []
-    for data in found.data:
-        groups = {group.method: group for group in found.of(data)}
-        best = max((g.interval.value for g in groups.values() if g.interval), default=None)
+    for data in comparison.data:
+        groups = {group.method: group for group in comparison.of(data)}
+        best = _best(groups.values())
         unit = "" if next(iter(groups.values())).scored else " (return)"
         cells = [
             spread(groups[method], best is not None and _value(groups[method]) == best)
             if method in groups
             else Cell("–")
-            for method in found.methods
+            for method in comparison.methods
         ]
         rows.append([Cell(data + unit), *cells])
     note = "Mean ± standard deviation over seeds; normalized scores unless a row says return; the best is bold."
-    return Table("Overview", ["data", *found.methods], rows, note)
+    return Table("Overview", ["data", *comparison.methods], rows, note)
 
 
-def aggregates(found: Comparison) -> Table | None:
+def aggregates(comparison: Comparison) -> Table | None:
     """Each method over all the data sets that are compared."""
-    data, methods = found.shared
+    data, methods = comparison.shared
     if len(methods) < 2 and len(data) < 2:
         return None
     scored = bool(methods) and next(iter(methods.values()))[0].scored
     head = ["method", "runs", "mean", "95 %", "IQM", "95 %", *(["optimality gap", "95 %"] if scored else [])]
     rows = []
-    for one in found.aggregates:
+    for one in comparison.aggregates:
         parts = [one.mean, one.iqm, *([one.gap] if one.gap else [])]
         cells = [
             cell
@@ -110,19 +118,19 @@ def aggregates(found: Comparison) -> Table | None:
             for cell in (_number(part.value, scored), Cell(_ends(part, scored), part.low if part.known else None))
         ]
         rows.append([Cell(one.method), Cell(str(one.runs), one.runs), *cells])
-    missing = [method for method in found.methods if method not in methods]
+    missing = [method for method in comparison.methods if method not in methods]
     left = f" Left out, because not all of these data sets have a finished run of it: {', '.join(missing)}."
     note = (
-        f"Over {_count(len(data), 'data set')}: {', '.join(data)}. IQM is the mean of the middle half of the runs"
+        f"Over {count(len(data), 'data set')}: {', '.join(data)}. IQM is the mean of the middle half of the runs"
         f"{'; the optimality gap is how far runs stay below a score of 100' if scored else ''}. "
         f"Intervals: stratified bootstrap over seeds.{left if missing else ''}"
     )
     return Table("Over all data", head, rows, note)
 
 
-def improvement(found: Comparison) -> Table | None:
-    """How often the method of a row beats the one of a column."""
-    data, methods = found.ranked
+def improvement(comparison: Comparison) -> Table | None:
+    """The probability that the method of a row beats that of a column."""
+    data, methods = comparison.ranked
     if len(methods) < 2:
         return None
     rows = []
@@ -130,18 +138,18 @@ def improvement(found: Comparison) -> Table | None:
         cells = [Cell("")] * len(methods)
         for i, y in enumerate(methods):
             if x != y:
-                one = found.improvement[x, y]
+                one = comparison.improvement[x, y]
                 ends = f" [{one.low:.2f}, {one.high:.2f}]" if one.known else ""
                 cells[i] = Cell(f"{one.value:.2f}{ends}", one.value)
         rows.append([Cell(x), *cells])
     note = (
         "The chance that a run of the row's method beats one of the column's on the same data, over "
-        f"{_count(len(data), 'data set')}; a tie counts half; 95 % stratified bootstrap intervals."
+        f"{count(len(data), 'data set')}; a tie counts half; 95 % stratified bootstrap intervals."
     )
     return Table("Probability of improvement", ["method", *methods], rows, note)
 
 
-def single_runs(found: Comparison) -> Table:
+def single_runs(comparison: Comparison) -> Table:
     """Every run, finished or not."""
     head = [
         "data",
@@ -157,7 +165,7 @@ def single_runs(found: Comparison) -> Table:
         "folder",
     ]
     rows = []
-    for group in found.groups:
+    for group in comparison.groups:
         for run in group.runs:
             scores: list[float | None] = [None] * 4
             if run.evaluations:
@@ -182,10 +190,10 @@ def state(run: RunRecord) -> str:
     return "finished" if run.finished else f"unfinished: {run.step:,} of {run.steps:,} updates"
 
 
-def _protocol(found: Comparison) -> str:
-    fewest = min((group.final_evaluations for group in found.groups if len(group.finals)), default=FINAL)
-    fewer = "" if fewest >= FINAL else f" (of all where there are fewer; here at least {_count(fewest, 'evaluation')})"
-    scored = [group.scored for group in found.groups if group.interval]
+def _protocol(comparison: Comparison) -> str:
+    fewest = min((group.final_evaluations for group in comparison.groups if len(group.finals)), default=FINAL)
+    fewer = "" if fewest >= FINAL else f" (of all where there are fewer; here at least {count(fewest, 'evaluation')})"
+    scored = [group.scored for group in comparison.groups if group.interval]
     what = "normalized scores" if all(scored) else "returns, not normalized" if not any(scored) else "as the unit says"
     return (
         f"A run's number is the mean of its last ten evaluations{fewer}; mean ± standard deviation and 95 % bootstrap "
@@ -197,6 +205,10 @@ def _protocol(found: Comparison) -> str:
 def _seeds(group: Group) -> Cell:
     done, more = len(group.finished), len(group.runs) - len(group.finished)
     return Cell(f"{done} + {more} unfinished" if more else str(done), done)
+
+
+def _best(groups: Iterable[Group]) -> float | None:
+    return max((group.interval.value for group in groups if group.interval), default=None)
 
 
 def _value(group: Group) -> float | None:
@@ -211,11 +223,11 @@ def spread(group: Group, best: bool) -> Cell:
     return Cell(f"{_text(mean, _places(mean, group.scored))}{around}", mean, best)
 
 
-def _ends(found: Interval | None, scored: bool) -> str:
-    if found is None or not found.known:
+def _ends(interval: BootstrapInterval | None, scored: bool) -> str:
+    if interval is None or not interval.known:
         return "–"
-    places = _places(found.value, scored)
-    return f"[{_text(found.low, places)}, {_text(found.high, places)}]"
+    places = _places(interval.value, scored)
+    return f"[{_text(interval.low, places)}, {_text(interval.high, places)}]"
 
 
 def _number(value: float | None, scored: bool) -> Cell:
@@ -235,11 +247,11 @@ def _text(value: float, places: int) -> str:
     return f"{round(value, places) + 0.0:.{places}f}"  # + 0.0: there is no -0.0
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-# --- how they are written ---------------------------------------------------------------------------------------------
+# --- as text ----------------------------------------------------------------------------------------------------------
 
 
 def for_terminal(table: Table) -> RichTable:
@@ -255,33 +267,33 @@ def for_terminal(table: Table) -> RichTable:
     return made
 
 
-def markdown(found: Comparison) -> str:
-    return "\n".join(table_markdown(table) for table in tables(found)) + _markdown_notes(found)
+def markdown(comparison: Comparison) -> str:
+    return "\n".join(table_markdown(table) for table in tables(comparison)) + _markdown_notes(comparison)
 
 
-def latex(found: Comparison) -> str:
-    r"""Tables for a document that says `\usepackage{booktabs}`."""
-    return LATEX_HEAD + "\n".join(table_latex(table) for table in tables(found))
+def latex(comparison: Comparison) -> str:
+    r"""Tables for a document that uses the package booktabs."""
+    return LATEX_HEAD + "\n".join(table_latex(table) for table in tables(comparison))
 
 
-def comma_separated(found: Comparison) -> str:
+def comma_separated(comparison: Comparison) -> str:
     """One line for each method on each data set, with every digit."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = ["mean", "std", "low", "high", "last", "best", "worst_episode", "updates_per_second"]
     writer.writerow(["data", "method", "unit", "seeds", "unfinished", "final_evaluations", *names, "health"])
-    for group in found.groups:
-        interval = group.interval or Interval(*[float("nan")] * 3)
+    for group in comparison.groups:
+        interval = group.interval or BootstrapInterval(*[float("nan")] * 3)
         numbers = [interval.value, group.std, interval.low, interval.high, group.last, group.best, group.worst]
         writer.writerow(
             [
-                *(_harmless(text) for text in (group.data, group.method)),
+                *(_no_formula(text) for text in (group.data, group.method)),
                 group.unit,
                 len(group.finished),
                 len(group.runs) - len(group.finished),
                 group.final_evaluations,
                 *("" if value is None or value != value else value for value in (*numbers, group.updates_per_second)),
-                _harmless(group.health),
+                _no_formula(group.health),
             ]
         )
     return out.getvalue()
@@ -291,36 +303,38 @@ def table_csv(table: Table) -> str:
     """The cells as they are shown, with a line of heads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_harmless(name) for name in table.head])
+    writer.writerow([_no_formula(name) for name in table.head])
     writer.writerows(
-        [cell.text if cell.sort is not None else _harmless(cell.text) for cell in row] for row in table.rows
+        [cell.text if cell.sort is not None else _no_formula(cell.text) for cell in row] for row in table.rows
     )
     return out.getvalue()
 
 
-def _harmless(text: str) -> str:
-    """A spreadsheet takes a word that begins so for a formula."""
+def _no_formula(text: str) -> str:
+    """Text that a spreadsheet does not read as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def table_markdown(table: Table) -> str:
     lines = [f"## {table.title}", "", _markdown_row(table.head)]
     lines.append("|" + "".join("---|" if i < table.words else "--:|" for i in range(len(table.head))))
-    marked = ([f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row] for row in table.rows)
+    marked = (
+        [f"**{_escape_markdown(c.text)}**" if c.best else _escape_markdown(c.text) for c in row] for row in table.rows
+    )
     lines += [_markdown_row(row, escaped=True) for row in marked]
-    return "\n".join([*lines, "", _plain(table.note), ""])
+    return "\n".join([*lines, "", _escape_markdown(table.note), ""])
 
 
 def _markdown_row(cells: list[str], escaped: bool = False) -> str:
-    return "| " + " | ".join(cells if escaped else map(_plain, cells)) + " |"
+    return "| " + " | ".join(cells if escaped else map(_escape_markdown, cells)) + " |"
 
 
-def _markdown_notes(found: Comparison) -> str:
-    return "".join(f"\n- {_plain(note)}" for note in found.notes) + ("\n" if found.notes else "")
+def _markdown_notes(comparison: Comparison) -> str:
+    return "".join(f"\n- {_escape_markdown(note)}" for note in comparison.notes) + ("\n" if comparison.notes else "")
 
 
-def _plain(text: str) -> str:
-    """Text that Markdown, or the HTML that it becomes, takes for nothing else."""
+def _escape_markdown(text: str) -> str:
+    """Text escaped for Markdown and HTML."""
     text = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

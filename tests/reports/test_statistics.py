@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odice.reports import statistics
-from odice.reports.statistics import Interval, interval, iqm, optimality_gap, performance_profile
+from odice.reports.statistics import BootstrapInterval, interval, iqm, optimality_gap, performance_profile
 from odice.reports.statistics import probability_of_improvement as improvement
 
 RNG = np.random.default_rng(3)
@@ -65,7 +65,7 @@ def test_the_stratified_interval_in_closed_form():
 def test_two_runs_in_closed_form():
     """The mean of two draws from {0, 1} is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4."""
     found = interval([np.array([0.0, 1.0])], statistics.mean)
-    assert found == Interval(0.5, 0.0, 1.0)
+    assert found == BootstrapInterval(0.5, 0.0, 1.0)
     drawn = statistics.resample([np.array([0.0, 1.0])], np.random.default_rng(0), 20_000).mean(-1)
     assert np.mean(drawn == 0.5) == pytest.approx(0.5, abs=0.02)
 

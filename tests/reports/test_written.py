@@ -36,10 +36,11 @@ def test_a_figure_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
 
 
 def test_a_page_is_written_or_refused_in_a_sentence(tmp_path):
-    page = html.page("Größe <1>", [html.paragraph("a & b")])
+    page = html.page("page.html", title="Größe <1>", lead="a & b")
     path = html.write(tmp_path / "new" / "page.html", page)
     assert path.read_text("utf-8") == page
     assert "<h1>Größe &lt;1&gt;</h1>" in page
+    assert "a &amp; b" in page
     assert os.listdir(path.parent) == ["page.html"]
     with pytest.raises(OdiceError, match=r"page.html/x.html: cannot be written \(Not a directory|File exists"):
         html.write(path / "x.html", page)
