@@ -35,8 +35,8 @@ from chaos import write_data
 import odice
 from odice.training.checkpoint import Checkpoints, digest
 from odice.training.loop import initial_state
-from odice.training.plan import make_plan
 from odice.training.prepare import prepare
+from odice.training.settings import resolve
 
 OPTIONS: dict[str, Any] = {"steps": 60, "eval_every": 20, "checkpoint_every": 20, "eval_episodes": 2, "quiet": True}
 OPTIONS |= {"value_hidden": (16,), "policy_hidden": (16,), "batch_size": 16, "allow": ("all",), "env": "CartPole-v1"}
@@ -45,8 +45,8 @@ UNREAD = ("timing.jsonl", "README.md", ".lock")
 
 def readers(run: Path, data: str) -> dict[str, Callable[[Path], Any]]:
     """The first folder or file below the run -> how it is read, as something that can be compared."""
-    plan = make_plan(data, out=str(run), **OPTIONS)
-    algo = plan.algorithm.build(plan.settings, prepare(plan).spec)
+    plan = resolve(data, out=str(run), **OPTIONS)
+    algo = plan.algorithm.build(plan.config, prepare(plan).spec)
     like = jax.eval_shape(lambda: initial_state(algo, 0))
     observations = np.random.default_rng(0).normal(size=(32, 4))
 

@@ -22,10 +22,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from odice.training.plan import make_plan
 
 import odice
 from odice.errors import OdiceError
-from odice.training.plan import make_plan
 from odice.types import Batch, Spec
 
 STEPS = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odice.cli.train import plan_of, work
+from odice.cli.train import parse, work
 
 ABOUT = (
     "Learn a policy from demonstrations, without rewards: `odice imitate --data hopper-expert-v2 --episode 1`. "
@@ -11,4 +11,4 @@ ABOUT = (
 
 
 def main(argv: list[str]) -> int:
-    return work(plan_of(argv, "odice imitate", ABOUT, imitation=True))
+    return work(*parse(argv, "odice imitate", ABOUT, imitation=True))

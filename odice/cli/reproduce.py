@@ -142,7 +142,7 @@ def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> tuple[lis
     cells, places, notes = study_cells(STUDIES[flags.study], sources, flags.algos, asked, out / "runs")
     for note in notes:
         print(f"left out: {note}", flush=True)
-    return sorted(cells, key=lambda cell: cell.plan.options.seed), places  # one seed of everything first
+    return sorted(cells, key=lambda cell: cell.settings.options.seed), places  # one seed of everything first
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _report(flags: ReproduceFlags, cells: list[Cell], places: list[Place], missi
 def _about(flags: ReproduceFlags, cells: list[Cell]) -> str:
     steps = sorted({cell.steps for cell in cells})
     updates = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    seeds = len({cell.plan.options.seed for cell in cells})
+    seeds = len({cell.settings.options.seed for cell in cells})
     where = NOT_D4RL if flags.suite else "D4RL's data, evaluated in Gymnasium's robots of today, not in mujoco-py's."
     settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
     more = f", {' '.join(flags.set)}" if flags.set else ""

@@ -1,69 +1,106 @@
 """`odice train`: learn a policy from a data set.
 
 The algorithm is looked for in the arguments first, because its settings are flags too. What a preset or a config file
-says becomes the flags' defaults, so `odice train --preset paper --data D --help` shows what would be used.
+says is shown as the flags' defaults, so `odice train --preset paper --data D --help` shows what would be used.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import tyro
 
 from odice.data.schema import TableFlags
-from odice.training.options import RunFlags, RunOptions
-from odice.training.plan import Plan, complete_plan, draft_plan
+from odice.training.options import RunFlags
+from odice.training.settings import Settings, resolve
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
 
-def plan_of(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> Plan:
-    """The run that the arguments ask for. `given` are options that the command itself decides."""
+@dataclass(frozen=True)
+class CommandFlags:
+    """The command itself."""
+
+    dry_run: bool = False
+    """Read the data and print every setting and where it comes from; train nothing, write nothing."""
+
+
+def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> tuple[Settings, bool]:
+    """The settings that the arguments ask for, and whether to print them only.
+
+    Args:
+        argv: The arguments.
+        prog: The command's name, for --help.
+        about: What it does, for --help.
+        **given: Options that the command itself decides.
+    """
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("algo", "preset", "config", "data", "env"):
+    for name in ("algo", "preset", "config", "data"):
         peek.add_argument(f"--{name}")
     peek.add_argument("--imitation", action="store_true", default=None)
     peek.add_argument("--plugin", nargs="*")
     first = vars(peek.parse_known_args(argv)[0])
-    data = first.pop("data")
-    base = draft_plan(data or "", **{**first, **given})
-    options = base.options if data else dataclasses.replace(base.options, data=tyro.MISSING)
-    run, table = (_part(options, kind) for kind in (RunFlags, TableFlags))
-    algorithm = base.options.algo.replace("-", "_")  # the fields' names are the titles of the groups in --help
-    parts = {"run": run, "table": table, algorithm: base.settings}
+    shown = resolve(first.pop("data") or tyro.MISSING, **{**first, **given})
+
+    def part(kind: type) -> Any:
+        return kind(**{item.name: getattr(shown.options, item.name) for item in dataclasses.fields(kind)})
+
+    algorithm = shown.options.algo.replace("-", "_")  # the fields' names are the titles of the groups in --help
+    parts = {"run": part(RunFlags), "table": part(TableFlags), algorithm: shown.config, "command": CommandFlags()}
     flags = dataclasses.make_dataclass(
         "Flags", [(name, tyro.conf.OmitArgPrefixes[type(part)]) for name, part in parts.items()]
     )
-    parsed: Any = tyro.cli(
-        flags,
-        prog=prog,
-        description=about,
-        default=flags(*parts.values()),
-        args=argv,
-    )
-    chosen = RunOptions(**{**vars(parsed.run), **vars(parsed.table), **given})
-    return complete_plan(base._replace(options=chosen, settings=getattr(parsed, algorithm)))
+    parsed: Any = tyro.cli(flags, prog=prog, description=about, default=flags(*parts.values()), args=argv)
+    values = {name: value for part in vars(parsed).values() for name, value in vars(part).items()}
+    typed = {word.partition("=")[0][2:].replace("-", "_") for word in argv if word.startswith("--")}
+    typed |= {name.removeprefix("no_") for name in typed}
+    dry_run = values.pop("dry_run")
+    chosen = {name: value for name, value in values.items() if name in typed}
+    return resolve(**{"data": values["data"], **chosen, **given}), dry_run
 
 
-def _part(options: RunOptions, kind: type[Any]) -> Any:
-    """The options that belong to one group of flags."""
-    return kind(**{item.name: getattr(options, item.name) for item in dataclasses.fields(kind)})
+def work(settings: Settings, dry_run: bool) -> int:
+    """Train, or print the settings; several seeds end with a table of them."""
+    if dry_run:
+        return show(settings)
+    from odice.training.train import train_settings
 
-
-def work(plan: Plan) -> int:
-    """Train; several seeds end with a table of them."""
-    from odice.training.train import train_plan
-
-    run = train_plan(plan)
-    if run.seeds and not plan.options.quiet:
-        from odice.cli.report import show
+    run = train_settings(settings)
+    if run.seeds and not settings.options.quiet:
+        from odice.cli.report import show as show_report
         from odice.reports.compare import compare
 
-        show(compare([run]))
+        show_report(compare([run]))
+    return 0
+
+
+def show(settings: Settings) -> int:
+    """Print every setting and where it comes from, those of the log too."""
+    from odice.algos.validation import settings_dict
+    from odice.training.prepare import prepare
+    from odice.training.train import folder_of
+
+    prepared = prepare(settings)
+    settings, facts = prepared.settings, prepared.about.facts
+    if prepared.about.evaluator:
+        prepared.about.evaluator.close()
+    print(f"data   {facts['source']}: {facts['episodes']:,} episodes, {facts['transitions']:,} transitions")
+    print(f"out    {folder_of(settings)}\n")
+    values = {item.name: getattr(settings.options, item.name) for item in dataclasses.fields(settings.options)}
+    values = {name: values[name] for name in values if name in settings.sources}
+    for title, group in (("run", values), (settings.options.algo, settings_dict(settings.config))):
+        print(title)
+        for name, value in group.items():
+            text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+            if value not in (None, (), ""):
+                print(f"  {name:<24}{text:<20}  {settings.sources.get(name, '')}".rstrip())
+    for note in prepared.about.notes:
+        print(f"note: {note}")
     return 0
 
 
 def main(argv: list[str]) -> int:
-    return work(plan_of(argv))
+    return work(*parse(argv))

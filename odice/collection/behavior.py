@@ -180,7 +180,7 @@ class _Loop:
                 self._update()
                 if self.step % training.eval_every == 0:
                     self._evaluate()
-            stopping = self._stop.asked  # read once: a later signal is handled, and saved, in the next turn
+            stopping = self._stop.requested  # read once: a later signal is handled, and saved, in the next turn
             if self.step % training.checkpoint_every == 0 or stopping:
                 self._save()
             if stopping and self.step < self._budget:

@@ -58,14 +58,14 @@ def work_on_a_run(job: dict[str, Any], say: Any) -> dict[str, Any]:
     from odice.experiments import speed
     from odice.training.checkpoint import Checkpoints
     from odice.training.compilation import use_cache
-    from odice.training.plan import make_plan
+    from odice.training.settings import resolve
     from odice.training.train import train
 
     use_cache()
     given = {"algo": job["algo"], "preset": job["preset"], "env": "none", "quiet": True, "checkpoint_every": 10**9}
-    plan = make_plan(speed.LOG, **given)
+    plan = resolve(speed.LOG, **given)
     more = max(1, job["steps"] // plan.row_steps)
-    bare = speed.Updates(job["algo"], plan.settings, 40_000, plan.chunk_steps, speed.LOG_SPEC)
+    bare = speed.Updates(job["algo"], plan.config, 40_000, plan.chunk_steps, speed.LOG_SPEC)
     with tempfile.TemporaryDirectory() as folder:
 
         def run(rows: int, name: str) -> Any:

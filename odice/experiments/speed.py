@@ -19,7 +19,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from odice.algos import entry
 from odice.training.loop import initial_state, make_chunk
-from odice.training.plan import make_plan
+from odice.training.settings import resolve
 from odice.types import Algo, Batch, Spec, Transitions
 
 SPEC = Spec(obs_dim=17, action_dim=6)
@@ -52,7 +52,7 @@ def made_up(rows: int, spec: Spec = SPEC) -> Transitions:
 
 def settings_of(algo: str, preset: str | None) -> Any:
     """An algorithm's config, as a run has it: a preset's, or odice's own."""
-    return make_plan(LOG, algo=algo, preset=preset).settings
+    return resolve(LOG, algo=algo, preset=preset).settings
 
 
 def operations(algo: Algo, batch: Batch) -> int:

@@ -34,7 +34,7 @@ from odice.envs.hospital import HOSPITAL
 from odice.errors import OdiceError, exit_code, unknown_name
 from odice.files import complete_file, read_json, refuse_links_below
 from odice.machine import cores
-from odice.training.processes import run_workers
+from odice.training.pool import run_workers
 
 SUFFIX = "-local"
 """In the name of every file: a result on such a log says so wherever it stands."""

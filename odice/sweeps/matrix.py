@@ -17,25 +17,23 @@ import hashlib
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from odice import __version__
 from odice.algos import entry
 from odice.errors import Diverged, Interrupted, OdiceError, unknown_name
-from odice.files import open_owned, refuse_links_below, regular_file
+from odice.files import refuse_links_below, regular_file
 from odice.jsonable import jsonable
-from odice.machine import pin
 from odice.plugins import load_plugins
 from odice.training.directory import RunDirectory, differences, read_record
-from odice.training.interrupt import PARENT, Stop
+from odice.training.interrupt import Stop
 from odice.training.options import RunOptions
-from odice.training.plan import Plan, make_plan
-from odice.training.processes import ONE_THREAD, worker_command
+from odice.training.pool import Pool, Worker
+from odice.training.processes import worker_command
+from odice.training.settings import Settings, resolve
 
 PAUSE = 0.1
 """Seconds between two looks at the workers."""
@@ -52,11 +50,11 @@ class Cell(NamedTuple):
 
     name: str
     """Its folder below OUT: DATA/ALGO[-settings]/seed-N."""
-    plan: Plan
+    settings: Settings
 
     @property
     def path(self) -> Path:
-        return Path(self.plan.options.out or "")
+        return Path(self.settings.options.out or "")
 
     @property
     def log(self) -> Path:
@@ -69,13 +67,13 @@ class Cell(NamedTuple):
 
     @property
     def steps(self) -> int:
-        return self.plan.options.steps or 0
+        return self.settings.options.steps or 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """What is decided about the cell before its data are read."""
-        env = self.plan.options.env
-        known = {**self.plan.identity(), **({} if env is None else {"env": None if env == "none" else env})}
+        env = self.settings.options.env
+        known = {**self.settings.identity(), **({} if env is None else {"env": None if env == "none" else env})}
         return json.loads(json.dumps(jsonable(known, words=True)))
 
 
@@ -104,16 +102,16 @@ def make_cells(
         own = [name for name in axes if name in get_type_hints(RunOptions) or name in _settings(algo)]
         for values in itertools.product(*(axes[name] for name in own)):
             chosen = dict(zip(own, values, strict=True))
-            plan = make_plan(source, algo=algo, **{**shared, **chosen})
+            settings = resolve(source, algo=algo, **{**shared, **chosen})
             for seed in range(first_seed, first_seed + seeds):
                 name = f"{folder}/{_folder(algo, chosen)}/seed-{seed}"
-                options = dataclasses.replace(plan.options, seed=seed, seeds=None, out=str(Path(out) / name))
-                cell = Cell(name, plan._replace(options=options))
+                options = dataclasses.replace(settings.options, seed=seed, seeds=None, out=str(Path(out) / name))
+                cell = Cell(name, settings._replace(options=options))
                 other = found.setdefault(name, cell)
-                if (other.plan.options.data, other.identity) != (source, cell.identity):
+                if (other.settings.options.data, other.identity) != (source, cell.identity):
                     raise OdiceError(
-                        f"{other.plan.options.data} and {source} would share the folder {Path(out) / folder}; call one "
-                        f"of them otherwise: --data NAME={source}."
+                        f"{other.settings.options.data} and {source} would share the folder {Path(out) / folder}; call "
+                        f"one of them otherwise: --data NAME={source}."
                     )
     return list(found.values())
 
@@ -166,7 +164,7 @@ def record(folder: RunDirectory, cells: Sequence[Cell]) -> str | None:
     file = folder.path / "sweep.json"
     if (folder.path / "config.json").exists():
         raise OdiceError(f"{folder.path} is a run itself; choose another folder with --out.")
-    asked = {cell.name: {"data": str(cell.plan.options.data), **cell.identity} for cell in cells}
+    asked = {cell.name: {"data": str(cell.settings.options.data), **cell.identity} for cell in cells}
     if not file.exists():
         folder.write("sweep.json", {"odice": __version__, "cells": asked})
         return None
@@ -247,7 +245,7 @@ class Attempt(NamedTuple):
     """A worker at work on a cell."""
 
     cell: Cell
-    process: subprocess.Popen[bytes]
+    worker: Worker
     began: float
     first_step: int
 
@@ -277,7 +275,8 @@ class Driver:
         self._outcomes: dict[str, Outcome] = {}
         self._waiting = list(cells)
         self._failures = dict.fromkeys((cell.name for cell in cells), 0)
-        self._running: dict[int, Attempt] = {}
+        self._pool = Pool(workers, pinned=True)
+        self._running: dict[str, Attempt] = {}
 
     def run(self) -> dict[str, Outcome]:
         """The outcomes, by the cells' names."""
@@ -285,7 +284,7 @@ class Driver:
             self._take_finished()
             self._watcher.begin(self._cells, self._workers, self._outcomes)
             while self._waiting or self._running:
-                if stop.asked:
+                if stop.requested:
                     raise self._stopped(stop.signal)
                 self._fill()
                 self._reap()
@@ -299,8 +298,8 @@ class Driver:
             self._outcomes[cell.name] = Outcome("finished")
 
     def _fill(self) -> None:
-        """A cell for every core that has none."""
-        for core in [core for core in range(self._workers) if core not in self._running]:
+        """Start a cell on every core that has none."""
+        for _ in range(self._pool.free):
             cell = next((cell for cell in self._waiting if not busy(cell)), None)
             if cell is None:
                 return
@@ -308,16 +307,13 @@ class Driver:
             if result(cell):  # a worker of a killed driver has finished it since
                 self._outcomes[cell.name] = Outcome("finished")
                 continue
-            self._running[core] = start(cell, core)
-            self._watcher.started(self._running[core])
+            self._running[cell.name] = begin(cell, self._pool.start)
+            self._watcher.started(self._running[cell.name])
 
     def _reap(self) -> None:
-        for core, attempt in list(self._running.items()):
-            code = attempt.process.poll()
-            if code is None:
-                continue
-            del self._running[core]
-            cell, outcome = attempt.cell, outcome_of(attempt.cell, code)
+        for worker in self._pool.ended():
+            attempt = self._running.pop(worker.name)
+            cell, outcome = attempt.cell, outcome_of(attempt.cell, worker.process.returncode)
             taken = outcome.ending == "failed" and busy(cell)  # by a worker of a killed driver: that is no failure
             self._failures[cell.name] += outcome.ending == "failed" and not taken
             again = taken or (outcome.ending == "failed" and self._failures[cell.name] <= self._retries)
@@ -328,10 +324,7 @@ class Driver:
             self._watcher.ended(attempt, outcome, again)
 
     def _stopped(self, number: int) -> Interrupted:
-        for attempt in self._running.values():
-            attempt.process.send_signal(number)
-        for attempt in self._running.values():
-            attempt.process.wait()
+        self._pool.stop(number)
         done = sum(result(cell) is not None for cell in self._cells)
         return Interrupted(
             f"stopped; {done} of {len(self._cells)} cells are finished, the others have their checkpoints. Run the "
@@ -340,28 +333,14 @@ class Driver:
         )
 
 
-def sources_of(cell: Cell) -> dict[str, str | None]:
-    """The names of a cell's data."""
-    return {"data": str(cell.plan.options.data), "suboptimal": cell.plan.options.suboptimal}
-
-
-def start(cell: Cell, core: int | None, *, one_thread: bool = True) -> Attempt:
-    """A worker for a cell, kept on one core if that is given; what it says goes to the cell's log."""
+def begin(cell: Cell, start: Callable[..., Worker]) -> Attempt:
+    """Start a worker for a cell; what it says goes to the cell's log."""
     refuse_links_below(cell.path.parents[len(Path(cell.name).parts) - 1], cell.path)
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     first_step = step(cell)
-    with os.fdopen(open_owned(cell.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, *worker_command(cell.plan, sources_of(cell))],
-            env={**os.environ, **(ONE_THREAD if one_thread else {}), PARENT: str(os.getpid())},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C reaches it once, through us
-        )
-    if core is not None:
-        pin(process.pid, core)
-    return Attempt(cell, process, time.monotonic(), first_step)
+    options = cell.settings.options
+    worker = start(cell.name, worker_command(cell.settings, str(options.data), options.suboptimal), log=cell.log)
+    return Attempt(cell, worker, time.monotonic(), first_step)
 
 
 def outcome_of(cell: Cell, code: int) -> Outcome:

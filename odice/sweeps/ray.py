@@ -16,17 +16,19 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from odice import __version__
 from odice.errors import Interrupted, OdiceError
 from odice.sweeps.board import Board
-from odice.sweeps.matrix import Attempt, Cell, Outcome, busy, outcome_of, record, result, sources_of, start
+from odice.sweeps.matrix import Cell, Outcome, begin, busy, outcome_of, record, result
 from odice.sweeps.store import Store
 from odice.training.directory import RunDirectory
 from odice.training.interrupt import Stop
-from odice.training.processes import worker_command, worker_plan
+from odice.training.pool import ONE_THREAD, start
+from odice.training.processes import worker_command, worker_settings
 
 SAVE_SECONDS = 60.0
 """Time between two saves to the store: at most this much is lost with a node."""
@@ -114,12 +116,12 @@ class _Tasks:
                 done, _ = self._ray.wait(list(self._cells), timeout=LOOK_SECONDS)
                 for ref in done:
                     self._take(ref)
-                if stop.asked:
+                if stop.requested:
                     raise self._stopped(stop.signal)
 
     def _submit(self, cell: Cell, failures: int) -> None:
-        sources = {name: _absolute(source) for name, source in sources_of(cell).items()}
-        argument = worker_command(cell.plan, sources)[-1]
+        options = cell.settings.options
+        argument = worker_command(cell.settings, _absolute(str(options.data)), _absolute(options.suboptimal))[-1]
         ref = self._task.remote(cell.name, argument, self._store, self._one_thread, __version__)
         self._cells[ref] = (cell, failures)
 
@@ -166,14 +168,14 @@ def run_cell(name: str, argument: str, store: str | None, one_thread: bool, vers
     node = socket.gethostname()
     if version != __version__:
         return "failed", 1, f"{node} has odice {__version__}, the command has {version}; install one of them.", node
-    plan = worker_plan(json.loads(argument))
+    settings = worker_settings(json.loads(argument))
     with ExitStack() as stack:
         place = None
         if store is not None:
             place = Store(store)
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="odice-ray-"))
-            plan = plan._replace(options=dataclasses.replace(plan.options, out=f"{scratch}/{name}"))
-        cell = Cell(name, plan)
+            settings = settings._replace(options=dataclasses.replace(settings.options, out=f"{scratch}/{name}"))
+        cell = Cell(name, settings)
         if place is not None:
             place.fetch(name, cell.path)
         _wait_until_free(cell)
@@ -194,21 +196,21 @@ def _wait_until_free(cell: Cell) -> None:
 
 def _train(cell: Cell, place: Store | None, one_thread: bool) -> int:
     """Run the worker of a cell, and save to the store now and then."""
-    attempt: Attempt = start(cell, None, one_thread=one_thread)
+    process = begin(cell, partial(start, environment=ONE_THREAD if one_thread else {})).worker.process
     saved = time.monotonic()
     try:
-        while attempt.process.poll() is None:
+        while process.poll() is None:
             time.sleep(LOOK_SECONDS)
             if place is not None and time.monotonic() - saved >= SAVE_SECONDS:
                 place.save(cell.name, cell.path)
                 saved = time.monotonic()
     finally:  # the task was cancelled: the worker saves and leaves
-        if attempt.process.poll() is None:
-            attempt.process.terminate()
-            attempt.process.wait()
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
             if place is not None:
                 place.save(cell.name, cell.path)
-    return attempt.process.returncode
+    return process.returncode
 
 
 def _keep(cell: Cell, place: Store, outcome: Outcome) -> None:

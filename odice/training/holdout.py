@@ -25,13 +25,9 @@ from odice.core.extraction import Density
 from odice.data.dataset import Dataset, pick
 from odice.data.store import Streamed
 from odice.data.transitions import Convention, rows_of
-from odice.errors import OdiceError
 from odice.policy.guard import POOL, Guard, fit_guard
-from odice.training.plan import Plan
 from odice.types import Acts, Batch, Spec, Transitions
 
-SHARE, ENOUGH = 0.1, 50
-"""Without a preset this share of the episodes is held out, where there are at least so many."""
 ROWS, REFERENCE = 1024, 4096
 """Transitions that are looked at, and that cloning looks up."""
 NEIGHBORS = 10
@@ -66,34 +62,6 @@ def error(predicted: np.ndarray, action: np.ndarray) -> float:
     if action.ndim == 1:
         return float(np.mean(predicted != action))
     return float(np.mean(np.square(predicted - action)))
-
-
-# --- holding out ------------------------------------------------------------------------------------------------------
-
-
-def hold_out(plan: Plan, dataset: Dataset) -> tuple[Dataset, Dataset | None]:
-    """The episodes to train on and those that are held out, if any: the same for every seed of a run.
-
-    A preset is a published protocol, and demonstrations are few: there nothing is held out unless asked for.
-    """
-    options, share = plan.options, plan.options.holdout
-    if options.stream or options.imitation:
-        if share:
-            why = (
-                "would copy a log larger than memory"
-                if options.stream
-                else "would take away some of few demonstrations"
-            )
-            raise OdiceError(
-                f"--holdout {share:g} {why}; leave it out with --{'stream' if options.stream else 'imitation'}."
-            )
-        return dataset, None
-    if share is None:
-        share = SHARE if plan.preset is None and dataset.n_episodes >= ENOUGH else 0.0
-    if share == 0.0:
-        return dataset, None
-    held, trained = dataset.split(share)
-    return trained, held
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -167,8 +135,9 @@ def _some(edges: np.ndarray, groups: np.ndarray, count: int, rng: np.random.Gene
 
 
 def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
-    found = source.gather(rows) if isinstance(source, Streamed) else source.batch(jnp.asarray(rows))
-    return jax.device_put(found)
+    """These rows, gathered on the host: `source` holds numpy arrays here, and nothing is compiled for it."""
+    batch = source.gather(rows) if isinstance(source, Streamed) else source.batch(rows)  # pyright: ignore
+    return jax.device_put(batch)
 
 
 def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:

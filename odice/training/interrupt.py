@@ -22,7 +22,7 @@ class Stop:
         self._parent = int(os.environ.get(PARENT, 0))
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         if self._parent and os.getppid() != self._parent:
             self.signal = self.signal or signal.SIGTERM
         return bool(self.signal)

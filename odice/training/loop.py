@@ -1,21 +1,33 @@
-"""The inner loop: many updates in one compiled program.
+"""The training loop: many updates in one compiled program, and what happens between two of them.
 
 Batch rows are a pure function of (seed, step). So a resumed run sees the batches an uninterrupted one would have seen,
 and N seeds under one `vmap` see the batches of N separate runs.
+
+The loop hands the compiled program chunks of `chunk_steps` updates and records the metrics of one chunk while the next
+one runs. Between two chunks it may evaluate (in the background), checkpoint, or stop. What is computed does not depend
+on any of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from odice.core.diagnostics import feature_products
 from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, sample_rows, seed_keys, step_keys
 from odice.data.dataset import Dataset
 from odice.data.transitions import to_transitions
+from odice.errors import Diverged, Interrupted, OdiceError
+from odice.training.holdout import look
+from odice.training.prepare import sample
+from odice.training.recorder import Context, Recorder
+from odice.training.run import Run
 from odice.types import Algo, Batch, Metrics, Transitions
 
 
@@ -96,3 +108,166 @@ def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False)
 
     mapped = jax.vmap(chunk, in_axes=(0, None, 0, None)) if seeds else chunk
     return jax.jit(mapped, donate_argnums=0)
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """The updates of one seed, or of several in one `vmap`, from where they are to the end.
+
+    Args:
+        context: What the run shares with its recorders.
+        recorders: One for each seed; they write what the loop computes.
+        make_chunk: Makes the compiled program for so many updates.
+    """
+
+    def __init__(self, context: Context, recorders: list[Recorder], make_chunk: Callable[..., Any]):
+        self._prepared, self._algo, _, self._display, self._stop = context
+        self._settings = self._prepared.settings
+        self._recorders, self._make_chunk = recorders, make_chunk
+        self._many = len(recorders) > 1
+        seeds = [recorder.seed for recorder in recorders]
+        self._seed = jnp.asarray(seeds) if self._many else seeds[0]
+        self._chunks: dict[int, Any] = {}
+        self._sample = sample(self._prepared.source) if self._settings.options.diagnostics else None
+        self._waiting: list[tuple[int, int, Any]] = []
+
+    def run(self) -> list[Run]:
+        """Train to the end, or until the run is told to stop (`Interrupted`); gives the finished runs."""
+        options, steps = self._settings.options, self._settings.options.steps or 0
+        self.step, self.state = self._start()
+        if self._stop.requested:  # nothing has been done since the checkpoint
+            raise self._interrupted()
+        try:
+            while self.step < steps and self._alive() and not self._enough():
+                self._advance(min(self._settings.chunk_steps, steps - self.step))
+                # read once: a signal after this waits for the next chunk
+                at_end, stopping = self.step == steps, self._stop.requested
+                evaluate = self.step % (options.eval_every or steps) == 0 or at_end
+                save = self._saved + options.checkpoint_every <= self.step or at_end or stopping
+                if evaluate or save:
+                    self._boundary(evaluate, save)
+                if self._enough() and self._saved < self.step:
+                    self._boundary(evaluate=False, save=True)
+                if (stopping or self._left_due()) and not at_end:
+                    raise self._interrupted()
+            return self._finish()
+        except OSError as error:
+            raise OdiceError(
+                f"{self._recorders[0].directory.path}: the run cannot go on at step {self.step:,} ({error}); its "
+                "checkpoints are intact. When the cause is removed, run the same command again to continue."
+            ) from error
+        finally:
+            for chunk in self._chunks.values():
+                if hasattr(chunk, "close"):
+                    chunk.close()
+
+    def _start(self) -> tuple[int, Any]:
+        """The state to go on from: the newest checkpoint that all seeds have, or the first state."""
+
+        def initial(seed: Any) -> Any:
+            return initial_state(self._algo, seed)
+
+        like = jax.eval_shape(initial, 0)
+        restored = [recorder.restore(like) for recorder in self._recorders]
+        while len({one.step if one else 0 for one in restored}) > 1:
+            at_most = min(one.step if one else 0 for one in restored)
+            restored = [recorder.restore(like, at_most) for recorder in self._recorders]
+        for recorder, checkpoint in zip(self._recorders, restored, strict=True):
+            recorder.begin(checkpoint)
+        self._saved = restored[0].step if restored[0] else 0
+        if restored[0] is None:
+            return 0, jax.jit(jax.vmap(initial) if self._many else initial)(self._seed)
+        self._display.note(f"continuing {self._recorders[0].directory.path} from step {self._saved:,}")
+        states = [one.arrays["state"] for one in restored if one]
+        state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._many else states[0]
+        return self._saved, jax.device_put(state)
+
+    def _advance(self, length: int) -> None:
+        """Start the next chunk, and record the one before while it runs."""
+        if length not in self._chunks:
+            batch_size = self._settings.config.batch_size
+            self._chunks[length] = self._make_chunk(self._algo, batch_size, length, seeds=self._many)
+        self.state, metrics = self._chunks[length](self.state, self._prepared.source, self._seed, self.step)
+        self.step += length
+        self._waiting.append((self.step, length, metrics))
+        if len(self._waiting) > 1:
+            self._record(self._waiting.pop(0), [{}] * len(self._recorders))
+
+    def _record(self, chunk: tuple[int, int, Any], extras: list[dict[str, float]]) -> None:
+        step, length, metrics = chunk
+        metrics = jax.device_get(metrics)
+        for i, recorder in self._alive():
+            own = {name: value[i] if self._many else value for name, value in metrics.items()}
+            with self._may_diverge(recorder):
+                recorder.record(step, length, own, extras[i])
+
+    def _boundary(self, evaluate: bool, save: bool) -> None:
+        """Bring the host up to date with the device, then evaluate and save."""
+        states = self._host_states()
+        extras = [self._diagnose(state) if evaluate else {} for state in states]
+        while self._waiting:
+            self._record(self._waiting.pop(0), extras)
+        for i, recorder in self._alive() if evaluate else ():
+            with self._may_diverge(recorder):
+                recorder.estimate(self.step, self._algo.policy(states[i]))
+                recorder.evaluate(self.step, self._algo.policy(states[i]))
+        if not save and not self._left_due():
+            return
+        for i, recorder in self._alive():
+            with self._may_diverge(recorder):
+                recorder.save(self.step, states[i])
+        self._saved = self.step
+
+    def _diagnose(self, state: Any) -> dict[str, float]:
+        """How the policy and V do on held-out transitions; with --diagnostics also the feature products."""
+        value = self._settings.algorithm.value
+        network = None if value is None else value(state)
+        measures = look(self._algo.policy(state), network, self._prepared.probe, self._settings.discount)
+        if self._sample is None or network is None:
+            return measures
+        return measures | {name: float(number) for name, number in feature_products(network, self._sample).items()}
+
+    def _finish(self) -> list[Run]:
+        if not all(recorder.settle() for _, recorder in self._alive()):
+            raise self._interrupted()
+        states = self._host_states()
+        runs = [Run(one.directory.path, one.finish(self.step, states[i])) for i, one in self._alive()]
+        for failure in [recorder.failure for recorder in self._recorders if recorder.failure]:
+            raise failure
+        return runs
+
+    def _host_states(self) -> list[Any]:
+        host = jax.device_get(self.state)
+        if not self._many:
+            return [host]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(self._recorders))]
+
+    def _alive(self) -> list[tuple[int, Recorder]]:
+        return [(i, recorder) for i, recorder in enumerate(self._recorders) if recorder.failure is None]
+
+    def _enough(self) -> bool:
+        """Whether every seed has lost its patience; those of one `vmap` stop at the same step."""
+        return all(recorder.enough for _, recorder in self._alive())
+
+    def _left_due(self) -> bool:
+        """Whether the run was told to stop while an evaluation should have started: then this step must be saved."""
+        return any(recorder.due is not None for _, recorder in self._alive())
+
+    @contextmanager
+    def _may_diverge(self, recorder: Recorder) -> Iterator[None]:
+        """A seed that diverges stops alone; the others of its `vmap` go on."""
+        try:
+            yield
+        except Diverged as error:
+            if not self._many:
+                raise
+            recorder.failure = error
+
+    def _interrupted(self) -> Interrupted:
+        where = self._recorders[0].directory.path
+        return Interrupted(
+            f"stopped at step {self.step:,}; the checkpoint is in {where}. Run the same command again to continue.",
+            self._stop.signal,
+        )

@@ -71,8 +71,8 @@ def test_percentage_bc_declares_its_episodes():
 def test_the_run_learns_from_the_best_episodes_only():
     """Ten episodes that always do their own number; the best of them is cloned."""
     from odice.data.build import from_steps
-    from odice.training.plan import make_plan
     from odice.training.prepare import prepare
+    from odice.training.settings import resolve
 
     n, length = 10, 6
     rng = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def test_the_run_learns_from_the_best_episodes_only():
     )
     sizes = {}
     for algo in ("bc", "bc-10"):
-        prepared = prepare(make_plan(dataset, algo=algo, env="none", allow=("all",)))
+        prepared = prepare(resolve(dataset, algo=algo, env="none", allow=("all",)))
         sizes[algo] = prepared.facts["episodes"]
         least = float(np.min(jax.device_get(prepared.source.action)))
         assert least == pytest.approx(0.0 if algo == "bc" else 0.9)

@@ -20,9 +20,8 @@ from odice.data.to_go import outcomes
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.checkpoint import Checkpoints
-from odice.training.loop import initial_state, make_chunk
-from odice.training.plan import make_plan
-from odice.training.train import Loop
+from odice.training.loop import Loop, initial_state, make_chunk
+from odice.training.settings import resolve
 from odice.types import Spec
 
 NAMES = sorted(algorithms())
@@ -86,7 +85,7 @@ def updates(name: str) -> int:
 
 
 def build(name: str, spec: Spec = SPEC):
-    return entry(name).build(make_plan("x", algo=name, **tiny(name)).settings, spec)
+    return entry(name).build(resolve("x", algo=name, **tiny(name)).config, spec)
 
 
 def train(name: str, out):

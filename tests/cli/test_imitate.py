@@ -7,29 +7,29 @@ import pytest
 
 from odice.cli.imitate import ABOUT
 from odice.cli.main import main
-from odice.cli.train import plan_of
+from odice.cli.train import parse
 from tests.training.line import line_log
 
 TINY = ["--policy-hidden", "8", "--batch-size", "8", "--steps", "4", "--allow", "all"]
 
 
-def plan(*arguments):
-    return plan_of(["--data", "hopper-expert-v2", *arguments], "odice imitate", ABOUT, imitation=True)
+def settings(*arguments):
+    return parse(["--data", "hopper-expert-v2", *arguments], "odice imitate", ABOUT, imitation=True)[0]
 
 
 def test_the_protocol_is_the_default_of_every_flag():
-    found = plan("--episode", "1", "10")
+    found = settings("--episode", "1", "10")
     assert found.options.episode == (1, 10)
     assert (found.options.reward, found.options.normalize_obs, found.options.convention) == ("zero", True, "bootstrap")
     assert (found.options.steps, found.options.final_obs) == (500_000, "recorded")
-    assert (found.settings.lam, found.settings.eta, found.settings.tanh_mean) == (0.4, 1.0, True)
-    changed = plan("--lam", "0.7", "--normalize-obs", "False")
-    assert (changed.settings.lam, changed.options.normalize_obs) == (0.7, False)
+    assert (found.config.lam, found.config.eta, found.config.tanh_mean) == (0.4, 1.0, True)
+    changed = settings("--lam", "0.7", "--normalize-obs", "False")
+    assert (changed.config.lam, changed.options.normalize_obs) == (0.7, False)
 
 
 def test_it_is_train_with_imitation():
-    under_its_name = plan("--algo", "sdice", "--episode", "2")
-    assert plan_of(["--data", "hopper-expert-v2", "--algo", "sdice", "--imitation", "--episode", "2"]) == under_its_name
+    under_its_name = settings("--algo", "sdice", "--episode", "2")
+    assert parse(["--data", "hopper-expert-v2", "--algo", "sdice", "--imitation", "--episode", "2"]) == under_its_name
 
 
 def test_help(capsys):

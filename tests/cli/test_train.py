@@ -12,9 +12,9 @@ import pytest
 
 from odice.algos import algorithms
 from odice.cli.main import main
-from odice.cli.train import plan_of
+from odice.cli.train import parse
 from odice.errors import Diverged, Interrupted
-from odice.training.plan import make_plan
+from odice.training.settings import resolve
 from tests.training.line import line_log
 
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]
@@ -29,7 +29,7 @@ def data(tmp_path):
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_help_explains_every_setting_of_the_algorithm(name, capsys):
     with pytest.raises(SystemExit) as done:
-        plan_of(["--algo", name, "--help"])
+        parse(["--algo", name, "--help"])
     assert done.value.code == 0
     text = capsys.readouterr().out
     for field in algorithms()[name].config.__dataclass_fields__:
@@ -42,22 +42,26 @@ def test_precedence(tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('lam = 0.7\nvalue-lr = 3e-4\nsteps = 500\npolicy_hidden = [64, 64]\npreset = "reference"\n')
     arguments = ["--data", "hopper-medium-expert-v2", "--config", str(file), "--lam", "0.8", "--eval-every", "100"]
-    plan = plan_of(arguments)
-    assert plan.settings.lam == 0.8  # flag over file (0.7) and preset (0.5)
-    assert plan.settings.value_lr == 3e-4  # file over preset (2e-4)
-    assert plan.settings.policy_hidden == (64, 64)
-    assert plan.settings.policy_lr == 2e-4  # preset over default (1e-4)
-    assert plan.settings.eta == 1.0  # the preset's row
-    assert plan.settings.discount == 0.99  # default
-    assert (plan.options.steps, plan.options.eval_every, plan.options.reward) == (500, 100, "return-range-b")
+    settings, _ = parse(arguments)
+    assert settings.config.lam == 0.8  # flag over file (0.7) and preset (0.5)
+    assert settings.config.value_lr == 3e-4  # file over preset (2e-4)
+    assert settings.config.policy_hidden == (64, 64)
+    assert settings.config.policy_lr == 2e-4  # preset over default (1e-4)
+    assert settings.config.eta == 1.0  # the preset's row
+    assert settings.config.discount == 0.99  # default
+    assert (settings.options.steps, settings.options.eval_every, settings.options.reward) == (
+        500,
+        100,
+        "return-range-b",
+    )
 
 
 def test_the_preset_knows_a_data_set_by_its_name_or_its_files():
-    by_name = plan_of(["--data", "hopper-medium-expert-v2", "--preset", "paper"])
-    by_file = plan_of(["--data=some/where/hopper_medium_expert-v2.hdf5", "--preset", "paper"])
-    unknown = plan_of(["--data", "mine.parquet", "--preset", "paper"])
-    assert by_name.settings.lam == by_file.settings.lam == 0.5
-    assert unknown.settings.lam == 0.6
+    by_name, _ = parse(["--data", "hopper-medium-expert-v2", "--preset", "paper"])
+    by_file, _ = parse(["--data=some/where/hopper_medium_expert-v2.hdf5", "--preset", "paper"])
+    unknown, _ = parse(["--data", "mine.parquet", "--preset", "paper"])
+    assert by_name.config.lam == by_file.config.lam == 0.5
+    assert unknown.config.lam == 0.6
     assert unknown.preset is not None
     assert unknown.preset.data is None
 
@@ -105,16 +109,16 @@ def test_a_refused_run_leaves_nothing_behind(tmp_path, data):
 
 def test_a_flag_that_does_not_exist_is_refused():
     with pytest.raises(SystemExit) as done:
-        plan_of(["--data", "x.npz", "--lamda", "0.5"])
+        parse(["--data", "x.npz", "--lamda", "0.5"])
     assert done.value.code == 2
 
 
 @pytest.mark.parametrize(("error", "code"), [(Diverged("too far"), 3), (Interrupted("stopped", 15), 143)])
 def test_exit_codes(monkeypatch, capsys, error, code):
-    def fail(plan):
+    def fail(settings):
         raise error
 
-    monkeypatch.setattr("odice.training.train.train_plan", fail)
+    monkeypatch.setattr("odice.training.train.train_settings", fail)
     assert main(["train", "--data", "x.npz"]) == code
     assert capsys.readouterr().err == f"odice: {error}\n"
 
@@ -185,7 +189,7 @@ def test_several_seeds_each_in_its_own_folder(tmp_path, data):
     ],
 )
 def test_a_cosine_schedule_lasts_as_long_as_the_run(flags, expected):
-    plan = plan_of(["--data", "log.csv", "--algo", "iql", "--preset", "reference", *flags])
-    assert plan.settings.cosine_steps == expected
+    settings, _ = parse(["--data", "log.csv", "--algo", "iql", "--preset", "reference", *flags])
+    assert settings.config.cosine_steps == expected
     given = {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags[::2], flags[1::2], strict=True)}
-    assert make_plan("log.csv", algo="iql", preset="reference", **given).settings.cosine_steps == expected
+    assert resolve("log.csv", algo="iql", preset="reference", **given).config.cosine_steps == expected

@@ -55,15 +55,15 @@ def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
     assert notes == []
     assert len(cells) == 10 * 5  # eleven columns; S-DICE with O-DICE's lambda and with 0.6 are one run on this data
     one = next(cell for cell in cells if "/odice/" in cell.name)
-    options, settings = one.plan.options, one.plan.settings
+    options, settings = one.settings.options, one.settings.config
     assert (settings.lam, settings.eta, settings.value_lr, settings.value_hidden) == (0.6, 1.0, 1e-4, (256, 256))
     assert (options.steps, options.eval_every, options.eval_episodes) == (1_000_000, 5_000, 10)
     assert (options.reward, options.normalize_obs, options.convention) == ("return-range", False, "qlearning")
     assert options.diagnostics  # figure 3 reads the same runs
     short, _, _ = study_cells(STUDIES["table1"], found, ("odice", "optidice"), Asked("reference", 6000, 1), tmp_path)
-    assert [(cell.steps, cell.plan.options.eval_every) for cell in short] == [(6000, 300)] * 2
-    assert (short[0].plan.settings.policy_hidden, short[0].plan.settings.twin) == ((1024, 1024), True)
-    assert short[1].plan.settings.warmup_steps == 1000  # a sixth of the run, as published
+    assert [(cell.steps, cell.settings.options.eval_every) for cell in short] == [(6000, 300)] * 2
+    assert (short[0].settings.config.policy_hidden, short[0].settings.config.twin) == ((1024, 1024), True)
+    assert short[1].settings.config.warmup_steps == 1000  # a sixth of the run, as published
 
 
 def test_the_columns_are_the_papers(d4rl, tmp_path):
@@ -73,26 +73,26 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
     data = ("hopper-medium-v2", "halfcheetah-medium-v2", "antmaze-medium-play-v2")
     found, _ = d4rl_sources(study, data, d4rl)
     cells, places, _ = study_cells(study, found, (), Asked(), tmp_path)
-    plans = {cell.group: cell.plan for cell in cells}
+    plans = {cell.group: cell.settings for cell in cells}
     methods = [place.method for place in places if place.data == "antmaze-medium-play-v2"][::5]
     assert methods == [
         *("td3-bc", "cql", "iql", "eql", "optidice", "optidice@paper-protocol", "fdvl", "sdice", "sdice@lam-0.6"),
         *("odice", "odice@reference"),
     ]
     lams = {data: [plans.get(f"{data}/{m}") for m in ("sdice", "sdice@lam-0.6", "odice")] for data in data}
-    assert [p and p.settings.lam for p in lams["antmaze-medium-play-v2"]] == [0.7, 0.6, 0.7]
-    assert [p and p.settings.lam for p in lams["halfcheetah-medium-v2"]] == [0.5, 0.6, 0.5]
+    assert [p and p.config.lam for p in lams["antmaze-medium-play-v2"]] == [0.7, 0.6, 0.7]
+    assert [p and p.config.lam for p in lams["halfcheetah-medium-v2"]] == [0.5, 0.6, 0.5]
     assert lams["hopper-medium-v2"][1] is None  # O-DICE's lambda is 0.6 there: the two columns share their runs
     shared = {place.path for place in places if place.data == "hopper-medium-v2" and place.method.startswith("sdice")}
     assert len(shared) == 5
     for name in data:
-        assert plans[f"{name}/fdvl"].settings.divergence == "pearson"
+        assert plans[f"{name}/fdvl"].config.divergence == "pearson"
         own, paper = plans[f"{name}/optidice"], plans[f"{name}/optidice@paper-protocol"]
-        assert (own.options.steps, own.options.eval_episodes, own.settings.warmup_steps) == (3_000_000, 3, 500_000)
+        assert (own.options.steps, own.options.eval_episodes, own.config.warmup_steps) == (3_000_000, 3, 500_000)
         episodes, every = (50, 20_000) if "antmaze" in name else (10, 5_000)
-        assert (paper.options.steps, paper.settings.warmup_steps) == (1_000_000, 166_666)
+        assert (paper.options.steps, paper.config.warmup_steps) == (1_000_000, 166_666)
         assert (paper.options.eval_episodes, paper.options.eval_every) == (episodes, every)
-        text, code = plans[f"{name}/odice"].settings, plans[f"{name}/odice@reference"].settings
+        text, code = plans[f"{name}/odice"].config, plans[f"{name}/odice@reference"].config
         assert (text.policy_hidden, text.value_lr, text.twin) == ((256, 256), 1e-4, False)
         assert (code.policy_hidden, code.value_lr, code.twin) == ((1024, 1024), 2e-4, True)
     one, _, _ = study_cells(study, found, ("odice",), Asked("reference"), tmp_path)
@@ -139,11 +139,11 @@ def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
     found, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
     assert len(missing) == 1
     three, _, _ = study_cells(STUDIES["table2"], found, (), Asked(), tmp_path)
-    assert {cell.plan.options.seed for cell in three} == {0, 10, 100}  # the released script's
+    assert {cell.settings.options.seed for cell in three} == {0, 10, 100}  # the released script's
     cells, _, _ = study_cells(STUDIES["table2"], found, (), Asked(seeds=1), tmp_path)
     assert names(cells)[::5] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
-    assert [cell.plan.options.episode for cell in cells][::5] == [(1,), (10,), (20,), (30,)]
-    assert all(cell.plan.options.imitation and cell.plan.options.data == "hopper-expert-v2" for cell in cells)
+    assert [cell.settings.options.episode for cell in cells][::5] == [(1,), (10,), (20,), (30,)]
+    assert all(cell.settings.options.imitation and cell.settings.options.data == "hopper-expert-v2" for cell in cells)
 
 
 @pytest.fixture
@@ -165,19 +165,19 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     cells, _, notes = study_cells(STUDIES["table1"], found, (), Asked(seeds=1), tmp_path)
     assert len(cells) == 15 * 8 - 3
     assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
-    plans = {cell.name: cell.plan for cell in cells}
+    plans = {cell.name: cell.settings for cell in cells}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
-    assert (maze.settings.lam, maze.settings.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
+    assert (maze.config.lam, maze.config.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
     assert (maze.options.normalize_obs, maze.options.convention) == (True, "bootstrap")
-    assert (maze.settings.value_lr, maze.settings.policy_lr, maze.options.eval_episodes) == (3e-4, 3e-4, 20)
+    assert (maze.config.value_lr, maze.config.policy_lr, maze.options.eval_episodes) == (3e-4, 3e-4, 20)
     assert (maze.options.steps, maze.options.eval_every) == (100_000, 5_000)
     for rule in ("sdice", "vdice-true"):  # only the rule differs
-        assert plans[f"pointmaze-medium-diverse-local/{rule}/seed-0"].settings.lam == 0.7
-    assert plans["pointmaze-medium-diverse-local/iql/seed-0"].settings.expectile == 0.9
-    assert plans["hopper-full-replay-local/iql/seed-0"].settings.expectile == 0.7
+        assert plans[f"pointmaze-medium-diverse-local/{rule}/seed-0"].config.lam == 0.7
+    assert plans["pointmaze-medium-diverse-local/iql/seed-0"].config.expectile == 0.9
+    assert plans["hopper-full-replay-local/iql/seed-0"].config.expectile == 0.7
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
     own, _, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
-    assert own[0].plan.settings.lam == 0.6
+    assert own[0].settings.config.lam == 0.6
     assert own[0].plan.preset is None
 
 
@@ -187,10 +187,10 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     cells, _, _ = study_cells(STUDIES["sensitivity"], found, (), asked, tmp_path)
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
-    assert all(cell.plan.settings.batch_size == 32 for cell in cells)
+    assert all(cell.settings.config.batch_size == 32 for cell in cells)
     held, _, _ = study_cells(STUDIES["sensitivity"], found, (), Asked(seeds=1, settings={"eta": 0.3}), tmp_path)
     assert len(held) == 5 + 5  # one eta is no axis
-    assert {cell.plan.settings.eta for cell in held if cell.plan.options.algo == "odice"} == {0.3}
+    assert {cell.settings.config.eta for cell in held if cell.settings.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
         study_cells(STUDIES["sensitivity"], found, (), Asked(settings={"batch_sizes": 32}), tmp_path)
 

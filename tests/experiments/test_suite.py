@@ -20,7 +20,7 @@ from odice.envs.make import make, resolve
 from odice.errors import OdiceError
 from odice.experiments import suite
 from odice.experiments.suite import SUITE, Choices, Log, Place, Replay, Walk, chosen, make_log
-from odice.training.processes import ONE_THREAD
+from odice.training.pool import ONE_THREAD
 
 SMALL = Training(
     sac=SACConfig(critic_hidden=(8,), policy_hidden=(8,), batch_size=16),

@@ -12,7 +12,7 @@ from odice.data.preprocess import REWARD_MAPS
 from odice.presets import PRESETS
 from odice.presets.baselines import DATA
 from odice.presets.paper import LAMBDA_ETA
-from odice.training.plan import make_plan
+from odice.training.settings import resolve
 
 TABLE = Path(__file__).parents[1] / "published" / "paper_hparams.csv"
 
@@ -147,8 +147,8 @@ def test_baselines_against_the_transcribed_table():
 @pytest.mark.parametrize("name", ["paper", "reference"])
 @pytest.mark.parametrize("data", ["hopper-medium-v2", "antmaze-large-play-v2", "my-robot-v0"])
 def test_published_settings_are_the_papers(name, algo, data):
-    plan = make_plan(data, preset=name, algo=algo)
-    found = plan.settings
+    plan = resolve(data, preset=name, algo=algo)
+    found = plan.config
     row = odice.preset(name, algo, data)
     assert found.lam == row.values().get("lam", 0.6)
     assert found.polyak == 0.005
@@ -158,24 +158,24 @@ def test_published_settings_are_the_papers(name, algo, data):
 
 
 def test_without_a_preset_the_log_decides():
-    plan = make_plan("hopper-medium-v2")
+    plan = resolve("hopper-medium-v2")
     assert plan.options.algo == "auto"
     assert plan.options.reward == "return-spread"
-    assert plan.settings.value_start is None  # until the log is read
-    assert plan.settings.cosine_steps == plan.options.steps
-    assert make_plan("x", lam=0.7, reward="none").settings.lam == 0.7
-    assert make_plan("x", algo="iql").options.reward == "none"
+    assert plan.config.value_start is None  # until the log is read
+    assert plan.config.cosine_steps == plan.options.steps
+    assert resolve("x", lam=0.7, reward="none").config.lam == 0.7
+    assert resolve("x", algo="iql").options.reward == "none"
 
 
 @pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
 def test_the_papers_algorithms_have_their_defaults_without_a_preset(algo):
-    plan = make_plan("x", algo=algo)
-    assert plan.settings == entry(algo).config()
+    plan = resolve("x", algo=algo)
+    assert plan.config == entry(algo).config()
     assert plan.options.reward == "none"
 
 
 def test_a_preset_and_demonstrations_mean_the_papers_algorithm():
-    assert make_plan("x", preset="paper").options.algo == "odice"
-    assert make_plan("x", imitation=True).options.algo == "odice"
-    assert make_plan("x", preset="paper").default_algo
-    assert not make_plan("x", algo="auto").default_algo
+    assert resolve("x", preset="paper").options.algo == "odice"
+    assert resolve("x", imitation=True).options.algo == "odice"
+    assert resolve("x", preset="paper").sources["algo"] == "default"
+    assert resolve("x", algo="auto").sources["algo"] == "given"

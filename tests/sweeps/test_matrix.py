@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import pytest
 from odice.errors import Interrupted, OdiceError
 from odice.sweeps import matrix
 from odice.sweeps.board import Board, Speed, summary
-from odice.sweeps.matrix import Attempt, Driver, Outcome, Watcher, busy, make_cells, record, result
+from odice.sweeps.matrix import Attempt, Cell, Driver, Outcome, Watcher, busy, make_cells, record, result
 from odice.training.directory import RunDirectory
+from odice.training.pool import Pool, Worker
+from odice.training.processes import worker_settings
 
 
 def cells_in(out, n=3, **options):
@@ -49,18 +52,18 @@ def test_a_setting_varies_the_algorithms_that_have_it(tmp_path):
     expected = [f"{d}/{g}/seed-{s}" for d in ("one", "mujoco-hopper-expert-v0") for g in groups for s in (3, 4)]
     assert [cell.name for cell in cells] == expected
     for cell in cells:
-        plan = cell.plan
-        assert (plan.options.steps, plan.settings.batch_size) == (50, 8)
+        plan = cell.settings
+        assert (plan.options.steps, plan.config.batch_size) == (50, 8)
         assert cell.path == tmp_path / cell.name
         assert plan.options.seed == int(cell.name[-1])
         if (lam := groups[cell.group.split("/")[1]]) is not None:
-            assert plan.settings.lam == lam
+            assert plan.config.lam == lam
 
 
 def test_lists_and_long_settings_have_folders_too(tmp_path):
     (cell,) = make_cells(tmp_path, ["x=/some/where/log.npz"], ["bc"], axes={"policy_hidden": [[64, 32]]})
     assert cell.name == "x/bc-policy_hidden=64x32/seed-0"
-    assert cell.plan.options.data == "/some/where/log.npz"
+    assert cell.settings.options.data == "/some/where/log.npz"
     (cell,) = make_cells(tmp_path, ["x"], ["bc"], axes={"policy_hidden": [[64] * 60]})
     assert len(cell.name) < 150
 
@@ -135,21 +138,21 @@ class Scripts(Watcher):
     def __init__(self, monkeypatch, scripts=None):
         self.scripts = scripts or {}
         self.order, self.most, self.again = [], 0, []
-        monkeypatch.setattr(matrix, "start", self.start)
+        monkeypatch.setattr("odice.training.pool.start", self.start)
         monkeypatch.setattr(matrix, "PAUSE", 0.01)
 
-    def start(self, cell, core):
-        seed = cell.plan.options.seed
+    def start(self, name, command, environment, log):
+        cell = Cell(name, worker_settings(json.loads(command[-1])))
+        seed = cell.settings.options.seed
         scripts = self.scripts.get(seed, ["ok"])
         script = scripts[min(self.order.count(seed), len(scripts) - 1)]
         self.order.append(seed)
         if script.startswith("ok"):
             finish(cell)
             script = script[2:] or "exit 0"
-        cell.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(cell.log, "ab") as log:
-            process = subprocess.Popen(["sh", "-c", script], stdout=log, stderr=log, cwd=cell.log.parent)
-        return Attempt(cell, process, time.monotonic(), 0)
+        with open(log, "ab") as file:
+            process = subprocess.Popen(["sh", "-c", script], stdout=file, stderr=file, cwd=log.parent)
+        return Worker(name, process, None)
 
     def look(self, running):
         self.most = max(self.most, len(running))
@@ -255,11 +258,13 @@ def test_a_worker_is_alone_on_its_core_and_told_of_its_parent(tmp_path, monkeypa
     cell = cells_in(tmp_path, 1)[0]
     told = "import os; print(os.sched_getaffinity(0), os.environ['ODICE_PARENT'], os.environ['XLA_FLAGS'])"
     fake = Path(tmp_path / "python")
-    fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {matrix.sys.executable} -c "{told}"\n')
+    fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {sys.executable} -c "{told}"\n')
     fake.chmod(0o755)
-    monkeypatch.setattr(matrix.sys, "executable", str(fake))
-    last = len(os.sched_getaffinity(0)) - 1
-    assert matrix.start(cell, last).process.wait(60) == 0
+    monkeypatch.setattr(sys, "executable", str(fake))
+    pool = Pool(len(os.sched_getaffinity(0)), pinned=True)
+    for _ in range(pool.free):
+        attempt = matrix.begin(cell, pool.start)  # the last one has the last core
+    assert attempt.worker.process.wait(60) == 0
     core, parent = cell.log.read_text().split()[:2]
     assert core == f"{{{max(os.sched_getaffinity(0))}}}"
     assert parent == str(os.getpid())

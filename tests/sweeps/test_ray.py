@@ -33,7 +33,7 @@ def data(tmp_path):
 
 
 def told(cell):
-    return worker_command(cell.plan, {"data": str(cell.plan.options.data), "suboptimal": None})[-1]
+    return worker_command(cell.settings, str(cell.settings.options.data))[-1]
 
 
 @pytest.fixture

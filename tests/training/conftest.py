@@ -7,5 +7,5 @@ import pytest
 def small_pieces():
     """Two or more pieces in a row of metrics, so that what happens between pieces happens inside rows too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("odice.training.plan.CHUNK_STEPS", 10)
+        patch.setattr("odice.training.settings.CHUNK_STEPS", 10)
         yield

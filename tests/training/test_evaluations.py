@@ -22,7 +22,7 @@ from odice.policy.policy import Policy
 from odice.training.evaluations import BackgroundEvaluator
 from odice.training.interrupt import Stop
 from odice.training.loggers import rows
-from odice.training.seed_run import EvaluationWarning
+from odice.training.recorder import EvaluationWarning
 from tests.training import hanging
 from tests.training.line import SMALL, line_log
 
@@ -145,9 +145,9 @@ def test_signals_that_ask_a_run_to_stop(number):
     before = signal.signal(number, signal.default_int_handler)  # under nohup, pytest itself ignores SIGHUP
     try:
         with Stop() as stop:
-            assert not stop.asked
+            assert not stop.requested
             os.kill(os.getpid(), number)
-            assert stop.asked
+            assert stop.requested
             assert stop.signal == number
     finally:
         signal.signal(number, before)
@@ -158,20 +158,19 @@ def test_nohup_has_the_last_word():
     try:
         with Stop() as stop:
             os.kill(os.getpid(), signal.SIGHUP)
-            assert not stop.asked
+            assert not stop.requested
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_what_a_worker_fails_with_is_one_sentence(tmp_path):
-    """A seed's process used to end with a traceback, or with the run itself as its exit code."""
-    from odice.training.plan import make_plan
     from odice.training.processes import worker_command
+    from odice.training.settings import resolve
 
     def worker(**options):
-        plan = make_plan(str(tmp_path / "log.npz"), **SMALL, allow=("all",), quiet=True, env="none", **options)
-        command = [sys.executable, *worker_command(plan, {"data": plan.options.data, "suboptimal": None})]
+        settings = resolve(str(tmp_path / "log.npz"), **SMALL, allow=("all",), quiet=True, env="none", **options)
+        command = [sys.executable, *worker_command(settings, settings.options.data)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     done = worker(out=str(tmp_path / "a"), steps=2)

@@ -14,8 +14,8 @@ from odice.errors import OdiceError
 from odice.training.health import COMMON, Watch, judge
 from odice.training.holdout import Probe, error
 from odice.training.loggers import rows
-from odice.training.plan import make_plan
 from odice.training.prepare import prepare
+from odice.training.settings import resolve
 from odice.types import Batch, Transitions
 from tests.training.line import SMALL, line_log
 from tests.worlds import hospital
@@ -125,8 +125,7 @@ def test_yardsticks_know_a_log_that_can_be_cloned_from_one_that_cannot():
     clear = line_log(60)
     clear["actions"] = np.tanh(clear["observations"][:, :2])
     found = {
-        name: prepare(make_plan(data, algo="bc", **QUICK)).probe
-        for name, data in (("no", line_log(60)), ("yes", clear))
+        name: prepare(resolve(data, algo="bc", **QUICK)).probe for name, data in (("no", line_log(60)), ("yes", clear))
     }
     assert found["no"].clone_gain < 0.05
     assert found["yes"].clone_gain > 0.8
@@ -136,9 +135,9 @@ def test_yardsticks_know_a_log_that_can_be_cloned_from_one_that_cannot():
 
 def test_the_range_of_returns():
     data = {**line_log(2, length=3), "rewards": np.array([1.0, -2.0, 4.0, 0.0, 0.0, -8.0], np.float32)}
-    low, high = prepare(make_plan(data, algo="iql", discount=0.5, **QUICK)).probe.returns
+    low, high = prepare(resolve(data, algo="iql", discount=0.5, **QUICK)).probe.returns
     assert (low, high) == (-8.0, 4.0)
-    assert prepare(make_plan(data, algo="iql", discount=0.5, reward="zero", **QUICK)).probe.returns == (0.0, 0.0)
+    assert prepare(resolve(data, algo="iql", discount=0.5, reward="zero", **QUICK)).probe.returns == (0.0, 0.0)
 
 
 # --- held-out episodes ------------------------------------------------------------------------------------------------
@@ -146,19 +145,19 @@ def test_the_range_of_returns():
 
 def test_a_tenth_is_held_out_where_there_are_enough_episodes():
     plans = {
-        "few": (make_plan(line_log(49), **QUICK), 49, None),
-        "enough": (make_plan(line_log(60), **QUICK), 54, 6),
-        "by choice": (make_plan(line_log(10), holdout=0.3, **QUICK), 7, 3),
-        "none": (make_plan(line_log(60), holdout=0.0, **QUICK), 60, None),
-        "preset": (make_plan(line_log(60), preset="paper", **QUICK), 60, None),
+        "few": (resolve(line_log(49), **QUICK), 49, None),
+        "enough": (resolve(line_log(60), **QUICK), 54, 6),
+        "by choice": (resolve(line_log(10), holdout=0.3, **QUICK), 7, 3),
+        "none": (resolve(line_log(60), holdout=0.0, **QUICK), 60, None),
+        "preset": (resolve(line_log(60), preset="paper", **QUICK), 60, None),
     }
     for name, (plan, trained, held) in plans.items():
-        facts = prepare(plan).facts
+        facts = prepare(plan).about.facts
         assert (facts["episodes"], facts.get("held_out_episodes")) == (trained, held), name
 
 
 def test_held_out_episodes_are_not_trained_on():
-    prepared = prepare(make_plan(line_log(60), normalize_obs=False, **QUICK))
+    prepared = prepare(resolve(line_log(60), normalize_obs=False, **QUICK))
     assert prepared.probe.held is not None
     assert isinstance(prepared.source, Transitions)
     trained = {row.tobytes() for row in np.asarray(prepared.source.obs)}
@@ -168,9 +167,9 @@ def test_held_out_episodes_are_not_trained_on():
 
 def test_a_share_that_is_none_is_refused(tmp_path):
     with pytest.raises(OdiceError, match=r"holdout is a share of the episodes from 0 to 0\.5, got 0\.9"):
-        make_plan(line_log(), holdout=0.9)
+        resolve(line_log(), holdout=0.9)
     with pytest.raises(OdiceError, match="larger than memory"):
-        prepare(make_plan(line_log(), holdout=0.1, stream=True, **QUICK))
+        prepare(resolve(line_log(), holdout=0.1, stream=True, **QUICK))
 
 
 def test_held_out_numbers_stand_in_the_metrics(tmp_path):
@@ -178,7 +177,7 @@ def test_held_out_numbers_stand_in_the_metrics(tmp_path):
     found = rows(run.path / "metrics.jsonl")
     names = {f"{part}_{what}" for part in ("holdout", "train") for what in ("action_error", "log_prob", "value_error")}
     assert all(names <= row.keys() for row in found)
-    probe = prepare(make_plan(line_log(60, discrete=True), **SMALL, **QUICK)).probe
+    probe = prepare(resolve(line_log(60, discrete=True), **SMALL, **QUICK)).probe
     assert probe.held is not None
     raw = np.asarray(probe.held.obs) * run.policy.obs_scale + run.policy.obs_mean
     assert found[-1]["holdout_action_error"] == pytest.approx((run.policy(raw) != probe.held.action).mean())

@@ -8,8 +8,8 @@ import pytest
 import odice
 from odice.data.dataset import UnfinishedEpisodeWarning
 from odice.errors import OdiceError
-from odice.training.plan import make_plan
 from odice.training.prepare import prepare
+from odice.training.settings import resolve
 from tests.training.line import SMALL, line_log
 
 RUN = {"steps": 40, "eval_every": 20, "quiet": True, "env": "none", "allow": ["all"]}
@@ -79,7 +79,7 @@ def test_by_default_a_run_is_named_after_its_episodes(tmp_path, monkeypatch):
 
 def test_the_reference_preset_repeats_the_corrupted_transition():
     asked = {"imitation": True, "preset": "reference", "episode": [1]} | RUN | CLONE
-    found = [prepare(make_plan(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
+    found = [prepare(resolve(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
     assert found == [20, 19]
 
 
@@ -119,7 +119,7 @@ def test_demonstrations_beside_suboptimal_data(name, tmp_path):
             {"algo": "td3-bc"},
             "td3-bc learns from rewards.*imitate with one of: bc, demo-dice, iq-learn, lobs-dice, odice",
         ),
-        ({"algo": "demo-dice"}, "demo-dice learns from demonstrations beside suboptimal data.*--suboptimal SOURCE"),
+        ({"algo": "demo-dice"}, "demo-dice learns from demonstrations and suboptimal data.*--suboptimal SOURCE"),
         ({"algo": "value-dice", "data": line_log(discrete=True)}, "value-dice needs continuous actions"),
         ({"reward": "minus-1"}, "without rewards, but --reward is 'minus-1'"),
         ({"top_returns": 0.5}, "top_returns chooses episodes by their rewards"),
@@ -147,7 +147,7 @@ def test_a_log_without_ends_has_no_episodes_to_choose(tmp_path):
 @pytest.mark.parametrize("options", [{"episode": [1]}, {"suboptimal": "x.npz"}, {"absorbing": True}])
 def test_options_of_imitation_mean_nothing_elsewhere(options):
     with pytest.raises(OdiceError, match="belong to imitation"):
-        make_plan("x.npz", **options)
+        resolve("x.npz", **options)
 
 
 def test_cloning_the_union_says_that_it_cannot_tell(tmp_path, capsys):

@@ -15,9 +15,9 @@ from odice.cli.main import main
 from odice.data.build import from_steps
 from odice.data.transitions import why_left_out
 from odice.errors import OdiceError
-from odice.training.plan import make_plan
 from odice.training.progress import Display, last_row, seeds_line
 from odice.training.run import Run
+from odice.training.settings import resolve
 from tests.worlds import ads, hospital, write
 
 SMALL = {"algo": "bc", "steps": 40, "eval_every": 20, "checkpoint_every": 40, "policy_hidden": (8, 8), "batch_size": 16}
@@ -87,19 +87,19 @@ def test_a_policy_from_words_acts_on_words(tmp_path):
 
 
 def test_rewards_are_scaled_and_shifted_after_the_map():
-    plan = make_plan("x", reward="minus-1", reward_scale=10.0, reward_shift=0.5)
+    plan = resolve("x", reward="minus-1", reward_scale=10.0, reward_shift=0.5)
     fitted = plan.preprocess
     assert (fitted.reward_scale, fitted.reward_shift) == (10.0, -9.5)  # 10 (r - 1) + 0.5
-    assert make_plan("x").preprocess == make_plan("x", reward_scale=1.0).preprocess
-    assert make_plan("x", reward_scale=2.0).identity() != make_plan("x").identity()
+    assert resolve("x").preprocess == resolve("x", reward_scale=1.0).preprocess
+    assert resolve("x", reward_scale=2.0).identity() != resolve("x").identity()
     with pytest.raises(OdiceError, match="reward_scale must be a finite number"):
-        make_plan("x", reward_scale=float("inf"))
+        resolve("x", reward_scale=float("inf"))
 
 
 def test_steps_whose_next_state_is_known_count_unless_a_preset_is_chosen():
-    assert make_plan("x").options.convention == "bootstrap"
-    assert make_plan("hopper-medium-v2", preset="paper").options.convention == "qlearning"
-    assert make_plan("x", convention="qlearning").options.convention == "qlearning"
+    assert resolve("x").options.convention == "bootstrap"
+    assert resolve("hopper-medium-v2", preset="paper").options.convention == "qlearning"
+    assert resolve("x", convention="qlearning").options.convention == "qlearning"
 
 
 def test_what_is_left_out_is_said(tmp_path, capsys):

@@ -9,8 +9,8 @@ import odice
 from odice.errors import OdiceError
 from odice.evaluation.ope.estimate import estimate
 from odice.training.loggers import rows
+from odice.training.loop import Loop
 from odice.training.patience import Patience
-from odice.training.train import Loop
 from tests.training.line import SMALL, line_log
 
 RUN = {**SMALL, "steps": 200, "eval_every": 20, "checkpoint_every": 30, "quiet": True, "allow": ("all",)}

@@ -5,8 +5,8 @@ import pytest
 
 from odice.data.build import from_steps
 from odice.data.meta import Meta
-from odice.training.plan import make_plan
 from odice.training.prepare import prepare
+from odice.training.settings import resolve
 
 
 def pendulum(largest, **meta):
@@ -29,9 +29,9 @@ def pendulum(largest, **meta):
     ids=["asked for", "named by the data", "none", "actions beyond them", "declared"],
 )
 def test_action_bounds_come_from_the_environment_where_the_data_declare_none(largest, env, known, bounds):
-    prepared = prepare(make_plan(pendulum(largest, **known), algo="bc", env=env))
+    prepared = prepare(resolve(pendulum(largest, **known), algo="bc", env=env))
     assert (prepared.fitted.action_low, prepared.fitted.action_high) == bounds
-    warned = any("no bounds are known" in note for note in prepared.notes)
+    warned = any("no bounds are known" in note for note in prepared.about.notes)
     assert warned == (bounds == (None, None))
     half_width = 1.0 if bounds[1] is None else bounds[1][0]
     assert np.max(prepared.source.action) == np.float32(largest / half_width)

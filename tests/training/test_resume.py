@@ -14,8 +14,8 @@ from odice.training.directory import RunDirectory
 from odice.training.evaluations import BackgroundEvaluator
 from odice.training.interrupt import Stop
 from odice.training.loggers import JsonLines
-from odice.training.seed_run import SeedRun
-from odice.training.train import Loop
+from odice.training.loop import Loop
+from odice.training.recorder import Recorder
 from tests.training.line import SMALL, line_log
 
 # As in test_checkpoint: tensorstore's threads outlive a read that failed.
@@ -128,12 +128,12 @@ def test_asked_to_stop_while_the_next_evaluation_waits_for_the_one_before(tmp_pa
         patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
         patch.setattr(Stop, "asked", property(lambda self: bool(self.signal)))
 
-        def waits(self, wait, collect=SeedRun._collect):
+        def waits(self, wait, collect=Recorder._collect):
             if wait and self._pending:
                 self._stop.signal = 15
             return collect(self, wait)
 
-        patch.setattr(SeedRun, "_collect", waits)
+        patch.setattr(Recorder, "_collect", waits)
         with pytest.raises(Interrupted, match="stopped at step 80"):
             train(tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["60", "80"]

@@ -13,8 +13,8 @@ from odice.evaluation.simulator.evaluate import evaluation_seed
 from odice.training.directory import RunDirectory, differences
 from odice.training.loggers import rows
 from odice.training.options import RunOptions
-from odice.training.plan import make_plan
-from odice.training.seed_run import SeedRun
+from odice.training.recorder import Recorder
+from odice.training.settings import resolve
 from tests.training.line import SMALL, line_log
 
 SHORT = {**SMALL, "steps": 40, "eval_every": 20, "checkpoint_every": 20, "quiet": True, "allow": ("all",)}
@@ -106,14 +106,14 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
 
 def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
     """The limit is the only thing changed: at step 60 values beyond 0.001 count as too large."""
-    absorb = SeedRun.absorb
+    absorb = Recorder.record
 
     def strict(self, step, length, metrics, extra):
         limit = 1e-3 if step == 60 else 1e9
         self._prepared = self._prepared._replace(value_limit=limit)
         absorb(self, step, length, metrics, extra)
 
-    monkeypatch.setattr(SeedRun, "absorb", strict)
+    monkeypatch.setattr(Recorder, "record", strict)
     with pytest.raises(
         Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.5\)"
     ):
@@ -217,13 +217,13 @@ def test_options_and_settings_do_not_share_names():
 )
 def test_wrong_settings_are_one_sentence(wrong, message):
     with pytest.raises(OdiceError, match=message):
-        make_plan("data.hdf5", **wrong)
+        resolve("data.hdf5", **wrong)
 
 
 def test_rows_and_pieces_lie_on_the_evaluations_grid(monkeypatch):
-    monkeypatch.setattr("odice.training.plan.CHUNK_STEPS", 50)
-    assert (make_plan("d").row_steps, make_plan("d").chunk_steps) == (1000, 50)
-    odd = make_plan("d", eval_every=1500)
+    monkeypatch.setattr("odice.training.settings.CHUNK_STEPS", 50)
+    assert (resolve("d").row_steps, resolve("d").chunk_steps) == (1000, 50)
+    odd = resolve("d", eval_every=1500)
     assert 1500 % odd.row_steps == 0
     assert odd.row_steps % odd.chunk_steps == 0
     assert (odd.row_steps, odd.chunk_steps) == (750, 50)

@@ -1,7 +1,7 @@
-"""One seed of a run on disk: its logs, checkpoints, evaluations and policies.
+"""The recorder of one seed: it writes the logs, checkpoints, evaluations and policies of a run.
 
-The compiled loop does not know about files, and several seeds may share it (`vmap`); a `SeedRun` is what each seed has
-for itself. Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
+The loop computes and knows no files; several seeds may share one loop (`vmap`), and each has a recorder of its own.
+Everything it writes is a function of the configuration: wall-clock times go to `timing.jsonl` alone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ from odice.training.health import Watch, judge
 from odice.training.interrupt import Stop
 from odice.training.loggers import JsonLines, open_sink, rows
 from odice.training.patience import Patience
-from odice.training.plan import Plan
 from odice.training.prepare import Prepared
 from odice.training.progress import Display
 from odice.types import Algo
 
-LOOK_UP = 0.2
-"""Seconds between two looks at whether the run should stop, while it waits for an evaluation."""
-GIVE_UP = 2
+POLL_SECONDS = 0.2
+"""How often a run that waits for an evaluation checks whether it should stop."""
+MOST_HANGING = 2
 """Evaluations in a row that may hang before no more are tried."""
 STEP_POLICY = re.compile(r"step-\d+|\.step-\d+\.(?:[0-9a-f]{8}\.tmp|old)")
 """The names of a checkpoint's policy, and of what a killed writer of one leaves."""
@@ -51,45 +50,47 @@ class EvaluationWarning(UserWarning):
     """An evaluation was given up; the run went on without it."""
 
 
+class Context(NamedTuple):
+    """What the recorders of a run and its loop share."""
+
+    prepared: Prepared
+    algo: Algo
+    evaluations: BackgroundEvaluator | None
+    display: Display
+    stop: Stop
+
+
 class Pending(NamedTuple):
+    """An evaluation that runs in the background."""
+
     step: int
     network: Any
     """The policy's parameters on the host."""
     future: Future[Evaluation]
 
 
-class SeedRun:
+class Recorder:
     """The files of one seed. Call `begin` before anything is written."""
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        seed: int,
-        plan: Plan,
-        prepared: Prepared,
-        algo: Algo,
-        evaluations: BackgroundEvaluator | None,
-        display: Display,
-        stop: Stop,
-    ):
-        self.directory, self.seed, self._algo = directory, seed, algo
+    def __init__(self, context: Context, directory: RunDirectory, seed: int):
+        self.directory, self.seed = directory, seed
         self.failure: Diverged | None = None
-        self._plan, self._prepared, self._evaluations, self._display = plan, prepared, evaluations, display
-        self._stop = stop
-        self._checkpoints = Checkpoints(directory.checkpoints, plan.options.keep)
-        self._run = _run_of(plan, prepared)
+        self.due: int | None = None
+        """The step of an evaluation that could not start: the run was told to stop while another one went on."""
+        self._prepared, self._algo, self._evaluations, self._display, self._stop = context
+        self._settings, options = self._prepared.settings, self._prepared.settings.options
+        self._checkpoints = Checkpoints(directory.checkpoints, options.keep)
+        self._run = _run_id(self._prepared, seed)
         self._sums: dict[str, float] = {}
         self._count = 0
         self._pending: Pending | None = None
-        self.due: int | None = None
-        """The step of an evaluation that could not start: the run was asked to stop while the one before went on."""
-        self._given_up = 0
+        self._hanging = 0
         self._last: dict[str, Any] = {}
         self._best: tuple[float, int] | None = None
         self._patience = None
-        if prepared.log is not None and plan.options.patience is not None:
-            self._patience = Patience(plan.options.patience, prepared.log)
-        self._watch = Watch(plan.algorithm, plan.options.steps or 0, prepared.probe.returns)
+        if self._prepared.log is not None and options.patience is not None:
+            self._patience = Patience(options.patience, self._prepared.log)
+        self._watch = Watch(self._settings.algorithm, options.steps or 0, self._prepared.probe.returns)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -117,14 +118,14 @@ class SeedRun:
         self._evaluated = JsonLines(path / "evaluations.jsonl", evaluated, known.get("evaluations"))
         self._timing = JsonLines(path / "timing.jsonl")
         if self._patience is not None:
-            self._looks = JsonLines(path / "estimates.jsonl", step, known.get("estimates"))
+            self._estimates = JsonLines(path / "estimates.jsonl", step, known.get("estimates"))
             self._patience.remember(rows(path / "estimates.jsonl"))
         self._sums, self._count = dict(facts["sums"]), facts["count"]
         for row in rows(path / "evaluations.jsonl"):
             self._last = row
             self._rank(row["mean"], row["step"])
         config = self.directory.read("config.json")["config"]
-        self._sinks = [open_sink(name, path, config, step) for name in self._plan.options.log]
+        self._sinks = [open_sink(name, path, config, step) for name in self._settings.options.log]
         if found and pending is not None:
             arrays = found.arrays
             self._submit(pending, arrays["pending"] if "pending" in arrays else self._algo.policy(arrays["state"]))
@@ -133,24 +134,24 @@ class SeedRun:
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 
-    def absorb(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
+    def record(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
         """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
         self._collect(wait=False)
         self._display.tick(step)
         numbers = {name: float(value) for name, value in metrics.items()}
-        if bad := bad_metrics(numbers, self._plan.algorithm, self._prepared.value_limit):
+        if bad := bad_metrics(numbers, self._settings.algorithm, self._prepared.value_limit):
             raise self._diverged(step, bad)
         for name, number in numbers.items():
             self._sums[name] = self._sums.get(name, 0.0) + length * number
         self._count += length
-        if step % self._plan.row_steps and step != self._plan.options.steps:
+        if step % self._settings.row_steps and step != self._settings.options.steps:
             return
         row = {name: total / self._count for name, total in self._sums.items()} | dict(extra)
         self._sums, self._count = {}, 0
         self._metrics.write({"step": step, **row})
         self._timing.write({"step": step, "time": time.time(), "updates_per_second": self._display.rate})
         self._display.update(row)
-        self._tell("train", step, row)
+        self._log("train", step, row)
         for said in self._watch(step, row):
             self._display.warn(f"{self.directory.path}: {said}")
 
@@ -161,14 +162,14 @@ class SeedRun:
         else:
             self.due = step
 
-    def look(self, step: int, network: Any) -> None:
+    def estimate(self, step: int, network: Any) -> None:
         """Estimate the policy from the log alone, where the run stops by that."""
         if self._patience is None:
             return
         policy = self.policy(step, network)
         began = time.perf_counter()
         row = self._patience.look(step, policy)
-        self._looks.write(row)
+        self._estimates.write(row)
         self._timing.write({"step": step, "estimate_seconds": time.perf_counter() - began})
         if self._patience.best is row:
             policy.with_health(self._health(step, network)).save(self.directory.policy / "selected")
@@ -191,8 +192,8 @@ class SeedRun:
         facts |= {"count": self._count, "due": self.due if pending else None}
         logs = {"metrics": self._metrics.text, "evaluations": self._evaluated.text}
         if self._patience is not None:
-            self._looks.sync()
-            logs["estimates"] = self._looks.text
+            self._estimates.sync()
+            logs["estimates"] = self._estimates.text
         facts |= {"run": self._run, "logs": logs}
         began = time.perf_counter()
         self._checkpoints.save(step, arrays, {"step": step, **facts})
@@ -243,7 +244,7 @@ class SeedRun:
     def _health(self, step: int, acts: Any) -> dict[str, Any]:
         """What health says of the policy at this step, by the metrics up to there."""
         written = [row for row in rows(self.directory.path / "metrics.jsonl") if row["step"] <= step]
-        return jsonable(judge(self._plan.algorithm, written, acts, self._prepared.probe).to_dict())
+        return jsonable(judge(self._settings.algorithm, written, acts, self._prepared.probe).to_dict())
 
     def _best_health(self) -> dict[str, Any]:
         """What stands in `policy/best`, if it does: it is not worth failing for."""
@@ -253,7 +254,7 @@ class SeedRun:
         return {"health": {name: found[name] for name in ("verdict", "says")}} if found else {}
 
     def close(self) -> None:
-        for name in ("_metrics", "_evaluated", "_timing", "_looks"):
+        for name in ("_metrics", "_evaluated", "_timing", "_estimates"):
             if log := getattr(self, name, None):
                 log.close()
         for sink in getattr(self, "_sinks", []):
@@ -264,21 +265,21 @@ class SeedRun:
 
     def policy(self, step: int, network: Any) -> Policy:
         """What is deployed: the network, what was done to its data, and where it comes from."""
-        known = self._prepared
+        about, evaluator = self._prepared.about, self._prepared.about.evaluator
         return Policy.from_network(
             network.deterministic(),
-            known.fitted,
-            algorithm=self._plan.options.algo,
-            config=settings_dict(self._plan.settings),
-            data=known.facts,
-            env_id=known.env_id if is_name(known.env_id) else None,
-            reference=known.reference,
+            self._prepared.fitted,
+            algorithm=self._settings.options.algo,
+            config=settings_dict(self._settings.config),
+            data=about.facts,
+            env_id=evaluator.env_id if evaluator and is_name(evaluator.env_id) else None,
+            reference=about.reference,
             step=step,
-            guard=known.guard,
+            guard=self._prepared.guard,
         )
 
     def _submit(self, step: int, network: Any) -> None:
-        if self._evaluations is not None and self._given_up < GIVE_UP:
+        if self._evaluations is not None and self._hanging < MOST_HANGING:
             seed = evaluation_seed(self.seed, step)
             self._pending = Pending(step, network, self._evaluations.submit(self.policy(step, network), seed))
 
@@ -288,13 +289,13 @@ class SeedRun:
         if self._pending is None:
             return True
         step, network, future = self._pending
-        while wait and not futures.wait([future], LOOK_UP).done and not self._stop.asked:
+        while wait and not futures.wait([future], POLL_SECONDS).done and not self._stop.requested:
             pass
         if not future.done():
             return False
         self._pending = None
         try:
-            found, self._given_up = future.result(), 0
+            found, self._hanging = future.result(), 0
         except EvaluationTimeout as error:
             self._give_up(step, error)
             return True
@@ -305,7 +306,7 @@ class SeedRun:
             best.save(self.directory.policy / "best")
         self._evaluated.write(row)
         numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
-        self._tell("eval", step, numbers)
+        self._log("eval", step, numbers)
         best = self._best[0] if self._best else found.mean
         kind = "return" if found.reference is None else "score"
         self._display.scored(f"{kind} {_short(found, found.mean)}", _short(found, best))
@@ -313,8 +314,8 @@ class SeedRun:
 
     def _give_up(self, step: int, error: EvaluationTimeout) -> None:
         """An environment that hangs costs its evaluation, not the run."""
-        self._given_up += 1
-        after = "the run goes on" if self._given_up < GIVE_UP else "it is the second in a row, so no more are tried"
+        self._hanging += 1
+        after = "the run goes on" if self._hanging < MOST_HANGING else "it is the second in a row, so no more are tried"
         warnings.warn(
             f"The evaluation at step {step:,} was given up; {after}. {error}", EvaluationWarning, stacklevel=3
         )
@@ -327,24 +328,24 @@ class SeedRun:
         self._best = (mean, step)
         return True
 
-    def _tell(self, group: str, step: int, values: Mapping[str, float]) -> None:
+    def _log(self, group: str, step: int, values: Mapping[str, float]) -> None:
         for sink in self._sinks:
             sink.write(group, step, values)
 
     def _diverged(self, step: int, bad: Mapping[str, float]) -> Diverged:
         good, (name, value) = self._checkpoints.steps, next(iter(bad.items()))
         kept = f"the last good checkpoint is at step {good[-1]:,}" if good else "there is no checkpoint yet"
-        change = advice(self._plan.algorithm, self._plan.settings, bad)
+        change = advice(self._settings.algorithm, self._settings.config, bad)
         return Diverged(
             f"{self.directory.path}: training diverged at step {step:,} ({name} is {value:.3g}); {kept}. {change}"
         )
 
 
-def _run_of(plan: Plan, prepared: Prepared) -> dict[str, Any]:
+def _run_id(prepared: Prepared, seed: int) -> dict[str, Any]:
     """What a checkpoint says of the run it belongs to: the seed, and a checksum of all that the numbers depend on."""
-    settings = jsonable(settings_dict(plan.settings), words=True)
-    known = {"algo": plan.options.algo, "seed": plan.options.seed, "settings": settings}
-    return {"seed": plan.options.seed, "sha256": checksum({**known, "data": prepared.facts["fingerprint"]})}
+    config = jsonable(settings_dict(prepared.settings.config), words=True)
+    known = {"algo": prepared.settings.options.algo, "seed": seed, "settings": config}
+    return {"seed": seed, "sha256": checksum({**known, "data": prepared.about.facts["fingerprint"]})}
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, Any]:

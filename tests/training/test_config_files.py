@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from odice.cli.main import main
-from odice.cli.train import plan_of
+from odice.cli.train import parse
 from odice.errors import OdiceError
-from odice.training.plan import make_plan, read_config
-from odice.training.processes import worker_command, worker_plan
+from odice.training.processes import worker_command, worker_settings
+from odice.training.settings import read_config, resolve
 from odice.training.train import one_seed
 from tests.training.line import line_log
 
@@ -51,20 +51,22 @@ def test_what_a_person_types_is_imported(trap, capsys):
 
 
 def test_who_named_the_environment_survives_the_way_to_a_worker(tmp_path):
-    """A worker is told options; before, whatever it was told counted as typed."""
+    """A worker gets every value by name; who chose it goes with it."""
     for values, arguments, typed in (
         ({"env": "trap:Plant-v0"}, [], False),
         ({"env": "trap:Plant-v0"}, ["--env", "trap:Plant-v0"], True),
-        ({"lam": 0.5}, [], True),
+        ({"env": "trap:Plant-v0"}, ["--env=trap:Plant-v0"], True),
+        ({"lam": 0.5}, [], False),
     ):
-        plan = plan_of(["--data", "x.npz", "--config", config(tmp_path, **values), *arguments])
-        assert plan.typed_env is typed
-        command = worker_command(one_seed(plan, 3), {"data": "x.npz", "suboptimal": None})
-        found = worker_plan(json.loads(command[-1]))
-        assert found.typed_env is typed
-        assert found.options.env == plan.options.env
-        assert found.options.seed == 3
-    assert make_plan("x.npz", env="trap:Plant-v0").typed_env
+        settings, _ = parse(["--data", "x.npz", "--config", config(tmp_path, **values), *arguments])
+        assert settings.may_import is typed
+        command = worker_command(one_seed(settings, 3), "x.npz")
+        received = worker_settings(json.loads(command[-1]))
+        assert received.may_import is typed
+        assert received.options.env == settings.options.env
+        assert received.options.seed == 3
+        assert received.sources == settings.sources
+    assert resolve("x.npz", env="trap:Plant-v0").may_import
 
 
 def test_config_files_are_regular_and_small(tmp_path):
