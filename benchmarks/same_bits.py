@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from odice.training.plan import make_plan
+from odice.training.settings import resolve
 
 import odice
 from odice.errors import OdiceError
@@ -112,8 +112,8 @@ def batch_for(spec: Spec, size: int, algo: Any, rng: np.random.Generator) -> Bat
 def digest(given: dict[str, Any]) -> str:
     """The hash of a run's options, and of the metrics and the policy after some updates."""
     spec = Spec(4, 3, discrete=True) if given["data"] == "discrete" else Spec(11, 3)
-    plan = make_plan(**{**given, "data": HOPPER})
-    settings = plan.settings
+    plan = resolve(**{**given, "data": HOPPER})
+    settings = plan.config
     started = {name: STARTS[name] for name in STARTS if getattr(settings, name, 0) is None}
     algo = plan.algorithm.build(dataclasses.replace(settings, **started), spec)
     total = hashlib.sha256(repr([getattr(plan.options, name) for name in PROTOCOL]).encode())

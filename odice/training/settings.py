@@ -236,11 +236,10 @@ def _defaults(algorithm: Entry, chosen: Preset | None) -> list[dict[str, tuple[A
     """The values that hold where nobody gives another, each with its source, the weakest first."""
     options = {item.name: (item.default, DEFAULT) for item in dataclasses.fields(RunOptions) if item.name != "data"}
     options["algo"] = (algorithm.name, DEFAULT)
-    config = {
-        name: (value, f"default of {algorithm.name}") for name, value in _field_defaults(algorithm.config).items()
-    }
+    own = f"default of {algorithm.name}"
+    config = {name: (value, own) for name, value in _field_defaults(algorithm.config).items()}
     protocol = chosen.protocol if chosen else own_protocol(algorithm.name)
-    title = f"preset {chosen.name}" if chosen else f"default of {algorithm.name}"
+    title = f"preset {chosen.name}" if chosen else own
     around = {name: (value, f"{title} ({protocol.source})") for name, value in protocol._asdict().items()}
     del around["source"]
     settings = chosen.settings if chosen else {}

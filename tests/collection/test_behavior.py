@@ -97,7 +97,7 @@ def test_what_was_stopped_is_saved_whenever_the_signal_comes(tmp_path, monkeypat
         stop.signal = signal.SIGINT if next(asked) > question else 0
         return bool(stop.signal)
 
-    monkeypatch.setattr(Stop, "asked", property(ask))
+    monkeypatch.setattr(Stop, "requested", property(ask))
     with pytest.raises(Interrupted) as stopped:
         small(tmp_path / "run", target=1e9)
     (step,) = (p.name for p in (tmp_path / "run" / "checkpoints").iterdir())

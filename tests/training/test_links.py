@@ -10,8 +10,9 @@ import pytest
 import odice
 from odice.cli.main import main
 from odice.errors import OdiceError
-from odice.sweeps.matrix import make_cells, start
+from odice.sweeps.matrix import begin, make_cells
 from odice.training.checkpoint import Checkpoints
+from odice.training.pool import Pool
 from tests.training.line import line_log
 
 RUN = {"algo": "bc", "policy_hidden": (16,), "batch_size": 16, "quiet": True, "allow": ("all",), "env": "none"}
@@ -182,11 +183,11 @@ def test_the_worker_of_a_cell_has_a_log_of_its_own(victim, tmp_path):
     before = state(victim)
     put_link(cell.log, victim / "file")
     with pytest.raises(OdiceError, match="symbolic link"):
-        start(cell, None)
+        begin(cell, Pool(1).start)
     cell.log.unlink()
     put_link(cell.path.parent, victim)
     with pytest.raises(OdiceError, match="symbolic link"):
-        start(cell, None)
+        begin(cell, Pool(1).start)
     assert state(victim) == before
 
 

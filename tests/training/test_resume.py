@@ -104,7 +104,7 @@ def test_asked_to_stop_at_random_moments(tmp_path, whole):
             return bool(self.signal)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Stop, "asked", property(ask))
+            patch.setattr(Stop, "requested", property(ask))
             with pytest.raises(Interrupted, match="Run the same command again") as stopped:
                 train(tmp_path / "run")
         saved = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
@@ -126,7 +126,7 @@ def test_asked_to_stop_while_the_next_evaluation_waits_for_the_one_before(tmp_pa
     """The checkpoint at 80 remembers both: the one of 40 that goes on, and the one of 80 that could not start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
-        patch.setattr(Stop, "asked", property(lambda self: bool(self.signal)))
+        patch.setattr(Stop, "requested", property(lambda self: bool(self.signal)))
 
         def waits(self, wait, collect=Recorder._collect):
             if wait and self._pending:
@@ -164,7 +164,7 @@ def test_torn_rows_and_temporary_files_are_gone(tmp_path, whole):
     killed(tmp_path / "run", 14)
     with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
         file.write('{"step": 170, "value_lo')
-    (tmp_path / "run" / "policy" / ".last.abcd.tmp").mkdir()
+    (tmp_path / "run" / "policy" / ".last.0123abcd.tmp").mkdir()
     assert content(train(tmp_path / "run")) == whole
     assert not [p for p in (tmp_path / "run").rglob(".*") if p.name != ".lock"]
 
