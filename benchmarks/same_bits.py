@@ -22,10 +22,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from odice.training.settings import resolve
 
 import odice
 from odice.errors import OdiceError
+from odice.training.settings import resolve
 from odice.types import Batch, Spec
 
 STEPS = 4
