@@ -15,6 +15,7 @@ from odice.files import complete_file
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
+    from odice.encoding import Encoding
     from odice.evaluation.ope.bootstrap import Interval
     from odice.evaluation.ope.estimate import Estimate, Estimates
 
@@ -45,11 +46,11 @@ class LogOptions:
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
-    def load(self) -> Dataset:
+    def load(self, encoding: Encoding | None = None) -> Dataset:
         from odice.data.load import load
 
         options = {**self.table.table(self.schema), **({"obs_keys": self.obs_keys} if self.obs_keys else {})}
-        return load(self.data, format=self.format, data_dir=self.data_dir, **options)
+        return load(self.data, format=self.format, data_dir=self.data_dir, encoding=encoding, **options)
 
     def settings(self) -> dict[str, Any]:
         given = {"discount": self.discount, "horizon": self.horizon, "updates": self.updates}

@@ -66,7 +66,7 @@ def _from_log(args: Args) -> int:
         if getattr(args, flag) is not None:
             raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
-    found = estimate(policy, args.log.load(), seed=args.seed, **args.log.settings())
+    found = estimate(policy, args.log.load(policy.encoding), seed=args.seed, **args.log.settings())
     show(str(args.policy), found)
     if args.json is not None:
         write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **found.to_dict()})

@@ -38,7 +38,9 @@ def run(args: Args) -> int:
     if args.log.data is None:
         raise OdiceError("Name the log to judge by with --data.")
     policies = find_policies(args.policies)
-    found = select(policies, args.log.load(), seed=args.seed, **args.log.settings())
+    first, *others = (policy.encoding for policy in policies.values())
+    data = args.log.load(first if all(each == first for each in others) else None)
+    found = select(policies, data, seed=args.seed, **args.log.settings())
     _print(found)
     if args.json is not None:
         ranked = [{"name": one.name, **one.estimates.to_dict()} for one in found.ranked]

@@ -13,6 +13,7 @@ from odice.errors import OdiceError
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
+    from odice.encoding import Encoding
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Args:
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
-    def load(self, source: str) -> Dataset:
+    def load(self, source: str, encoding: Encoding | None = None) -> Dataset:
         from odice.data.load import load
 
-        return load(source, format=self.format, **self.table.table(self.schema))
+        return load(source, format=self.format, encoding=encoding, **self.table.table(self.schema))
 
 
 def run(args: Args) -> int:
@@ -60,8 +61,8 @@ def run(args: Args) -> int:
     control = args.load(args.control)
     if args.trial is None:
         return _plan(args, control)
-    data = args.load(args.trial)
     policy = None if args.policy is None else open_policy(args.policy)
+    data = args.load(args.trial, None if policy is None else policy.encoding)
     if policy is not None and policy.obs_dim != data.spec.obs_dim:
         raise OdiceError(
             f"{args.trial} has observations of {data.spec.obs_dim} numbers, but {args.policy} acts on {policy.obs_dim}."

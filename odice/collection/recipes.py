@@ -32,7 +32,8 @@ from odice.collection.replay import segments
 from odice.collection.rollout import Behave, at_random, given, roll_out, sampled
 from odice.collection.vector_env import VectorEnv
 from odice.data.build import from_episodes
-from odice.data.dataset import Dataset, Episode, Meta, concatenate
+from odice.data.dataset import Dataset, Episode, Meta
+from odice.data.join import concatenate
 from odice.envs.make import resolve
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.simulator.evaluate import Environment, name_of

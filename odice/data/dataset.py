@@ -9,16 +9,18 @@ never mixed: it *terminated* (the future is worth nothing) or was *truncated* (t
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from odice.data.meta import Meta
+from odice.encoding import Encoding
 from odice.errors import OdiceError
 from odice.types import Spec
 
@@ -233,10 +235,22 @@ class Dataset:
 
     # --- identity and files ------------------------------------------------------------------------------------------
 
+    @property
+    def encoding(self) -> Encoding:
+        """How the rows of a table became the observations and actions; empty if the source is no table."""
+        return Encoding(self.meta.obs_columns or (), self.meta.choices or ())
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: every array with its type and shape, and the number of actions; not the metadata."""
+        """SHA-256 of the content: every array with its type and shape, the number of actions, the words behind numbers.
+
+        Other metadata do not count.
+        """
         digest = hashlib.sha256(f"odice-dataset-1 {self.meta.n_actions if self.discrete else None}".encode())
+        columns, choices = self.encoding
+        words = {column["name"]: column["values"] for column in columns if column.get("values")}
+        if words or choices:
+            digest.update(json.dumps([words, choices]).encode())
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, np.ndarray):
@@ -250,48 +264,6 @@ class Dataset:
         from odice.data.writers import save
 
         return save(self, path, format)
-
-
-def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
-    """One data set of all episodes in order: medium + expert = medium-expert. Metadata that differs becomes unknown."""
-    parts = list(parts)
-    if not parts:
-        raise OdiceError("Nothing to concatenate: give at least one data set.")
-    specs = [part.spec for part in parts]
-    if len({(s.obs_dim, s.discrete, None if s.discrete else s.action_dim) for s in specs}) > 1:
-        shapes = "; ".join(f"{p.meta.source}: {tuple(s)}" for p, s in zip(parts, specs, strict=True))
-        raise OdiceError(f"Cannot concatenate data sets with different (obs, action, discrete): {shapes}.")
-    arrays: dict[str, Any] = {
-        item.name: np.concatenate([getattr(part, item.name) for part in parts])
-        for item in fields(Dataset)
-        if item.name not in ("meta", "costs")
-    }
-    costs = [part.costs for part in parts if part.costs is not None]  # where one part has none, none are known
-    arrays["costs"] = np.concatenate(costs) if len(costs) == len(parts) else None
-    return Dataset(**arrays, meta=merge_meta(parts, source))
-
-
-def merge_meta(parts: Sequence[Dataset], source: str | None = None) -> Meta:
-    """What is known about several data sets together: where they disagree, nothing; counts of evidence add up."""
-    metas = [part.meta for part in parts]
-    common = {}
-    for item in fields(Meta):
-        values = [getattr(meta, item.name) for meta in metas]
-        if item.name not in ("evidence", "history", "source") and all(v == values[0] for v in values):
-            common[item.name] = values[0]
-    if parts[0].discrete:
-        common["n_actions"] = max(part.spec.action_dim for part in parts)
-    evidence: dict[str, dict[str, Any]] = {}
-    for meta in metas:
-        for key, found in meta.evidence.items():
-            before = evidence.get(key, {"count": 0})
-            evidence[key] = {**found, **before, "count": before["count"] + found["count"]}
-    return Meta(
-        source=source or " + ".join(meta.source for meta in metas),
-        history=tuple(f"{meta.source}: {step}" for meta in metas for step in meta.history),
-        evidence=evidence,
-        **common,
-    )
 
 
 def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 21) -> Iterator[slice]:

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from odice.data.dataset import Dataset, concatenate
+from odice.data.dataset import Dataset
+from odice.data.join import concatenate
 from odice.errors import OdiceError
 
 FinalObs = Literal["recorded", "next-reset"]
@@ -75,6 +76,7 @@ def beside(expert: Dataset, suboptimal: Dataset) -> Dataset:
                 f"{suboptimal.meta.source}: its {name.replace('_', ' ')} {list(theirs)} is not that of the "
                 f"demonstrations, {list(ours)}; suboptimal data must come from the same environment."
             )
-    union = concatenate([expert, suboptimal])
+    union = concatenate([expert, suboptimal])  # in one encoding
     meta = expert.meta.after(f"beside {suboptimal.n_episodes} episodes of {suboptimal.meta.source}")
-    return replace(union, meta=replace(meta, n_actions=union.meta.n_actions))
+    shared = {name: getattr(union.meta, name) for name in ("n_actions", "choices", "obs_columns", "obs_layout")}
+    return replace(union, meta=replace(meta, **shared))

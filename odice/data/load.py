@@ -15,7 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odice.data.dataset import Dataset, concatenate
+from odice.data.dataset import Dataset
+from odice.data.join import concatenate, recode
+from odice.encoding import Encoding
 from odice.errors import OdiceError, unknown_name
 
 Reader = Callable[..., Dataset]
@@ -79,7 +81,14 @@ class Found(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-def load(source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any) -> Dataset:
+def load(
+    source: Any,
+    *,
+    format: str | None = None,
+    data_dir: str | Path | None = None,
+    encoding: Encoding | None = None,
+    **options: Any,
+) -> Dataset:
     """Load a data set from wherever it is.
 
     `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
@@ -87,12 +96,17 @@ def load(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of
     arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
     `format` says which reader to use where looking is not enough; `options` are the reader's own.
+    `encoding` is how words and missing values become numbers, where that is not for this log to decide: that of a
+    policy (`policy.encoding`) or of another data set (`dataset.encoding`).
     """
     if isinstance(source, Dataset):
-        return source
+        return source if encoding is None else recode(source, encoding)
     found = find(source, format=format, data_dir=data_dir)
+    if encoding is not None and "encoding" in inspect.signature(reader_of(found.format)).parameters:
+        options["encoding"] = encoding
     parts = [read(found, item, **options) for item in found.items]
-    return parts[0] if len(parts) == 1 else concatenate(parts, source=os.fspath(source))
+    dataset = parts[0] if len(parts) == 1 else concatenate(parts, source=os.fspath(source))
+    return dataset if encoding is None else recode(dataset, encoding)
 
 
 def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Found:

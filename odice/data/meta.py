@@ -36,7 +36,9 @@ class Meta:
     obs_units: tuple[tuple[str, str], ...] | None = None
     """(column, its unit), where the schema says so."""
     action_names: tuple[str, ...] | None = None
-    """The columns of the action or, of discrete actions, what each number means."""
+    """The columns of the action."""
+    choices: tuple[str, ...] | None = None
+    """The word of each number of a discrete action, where the log has words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; fields that are unknown or empty are left out."""
@@ -127,6 +129,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
         lambda pair: isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_text, pair))
     ),
     "action_names": _is_list_of(_is_text),
+    "choices": _is_list_of(_is_text),
     "history": _is_list_of(_is_text),
     "evidence": _is_evidence,
 }

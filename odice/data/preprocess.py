@@ -219,14 +219,9 @@ def fit(wanted: Preprocess, dataset: Dataset, convention: Convention = "qlearnin
         action_high=high,
         clip_actions=None if dataset.discrete else wanted.clip_actions,
         absorbing=wanted.absorbing,
-        columns=dataset.meta.obs_columns or (),
-        choices=(dataset.meta.action_names or ()) if _has_words(dataset) else (),
+        columns=dataset.encoding.columns,
+        choices=dataset.encoding.choices,
     )
-
-
-def _has_words(dataset: Dataset) -> bool:
-    """Whether the names of the action are those of its choices, not that of its column."""
-    return dataset.discrete and len(dataset.meta.action_names or ()) == dataset.spec.action_dim > 1
 
 
 def absorb(dataset: Dataset) -> Dataset:

@@ -27,7 +27,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from odice.data.dataset import Dataset
+from odice.data.join import recode
 from odice.errors import OdiceError
+from odice.policy.policy import Policy
 
 ALPHA = 0.05
 SIZES = 2.0 ** np.arange(-6, 5)
@@ -162,6 +164,8 @@ def trial(
     result = compare(data.returns, control.returns, limits, alpha, expected_gain)
     if policy is None:
         return result
+    if isinstance(policy, Policy):
+        data = recode(data, policy.encoding)
     actions = policy(data.step_observations())
     if data.discrete:
         same = actions == data.actions

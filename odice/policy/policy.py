@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from odice.action_map import to_bounds
-from odice.encoding import Column, encode, is_column
+from odice.encoding import Column, Encoding, brief, encode, is_column, size
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
 from odice.policy import file as policy_file
@@ -119,17 +119,49 @@ class Policy:
         finite = np.asarray(np.isfinite(x).all(axis=-1))
         score = self.guard.score(x)
         decision = self.guard.decide(score)
+        fixed = None if fall_back is None else self._check_fall_back(fall_back)
         usable = x if fall_back is None else np.where(finite[..., None], x, self.guard.center)
         action, falls = self(usable), decision == "fall back"
         if fall_back is not None and falls.any():
-            other = fall_back(x[falls] if x.ndim > 1 else x) if callable(fall_back) else fall_back
+            other = fixed
+            if other is None:
+                given = x[falls] if x.ndim > 1 else x
+                other = self._check_action(fall_back(given), "the action that `fall_back` gives", given.shape[:-1])
             action = np.array(action)
-            action[falls] = np.asarray(other)
+            action[falls] = other
         return Guarded(action, score, decision if x.ndim > 1 else str(decision))
 
+    def _check_fall_back(self, fall_back: Any) -> np.ndarray | None:
+        """The action to fall back to; None if a function of the observation gives it."""
+        if isinstance(fall_back, Policy):
+            ours, its = ((p.obs_dim, p.action_dim, p.discrete, p.choices) for p in (self, fall_back))
+            if ours != its:
+                raise OdiceError(
+                    f"`fall_back` is {fall_back}, which does not fit {self}; give a policy of the same task."
+                )
+            return None
+        return None if callable(fall_back) else self._check_action(fall_back, "`fall_back`")
+
+    def _check_action(self, action: Any, name: str, batch: tuple[int, ...] = ()) -> np.ndarray:
+        """An action, or one for each of a batch of observations, in the environment's units."""
+        values = _numbers(action, name)
+        own = () if self.discrete else (self.action_dim,)
+        if values.shape not in (own, batch + own):
+            need = f"one of the numbers 0 to {self.action_dim - 1}" if self.discrete else f"{self.action_dim} numbers"
+            raise OdiceError(f"{name} has the shape {values.shape}; an action is {need}.")
+        if self.discrete:
+            if not (np.isin(values, np.arange(self.action_dim))).all():
+                raise OdiceError(f"{name} is {brief(action)}; the actions are 0 to {self.action_dim - 1}.")
+            return values.astype(np.int64)
+        low = -1.0 if self.action_low is None else self.action_low
+        high = 1.0 if self.action_high is None else self.action_high
+        room = 1e-6 * (np.abs(low) + np.abs(high))
+        if not ((values >= low - room) & (values <= high + room)).all():
+            raise OdiceError(f"{name} is {brief(action)}, which is not an action within the policy's bounds.")
+        return values
+
     def _observation(self, obs: Any) -> np.ndarray:
-        with np.errstate(over="ignore"):  # a number too large for single precision is not finite, and refused as such
-            x = encode(self.columns, obs) if isinstance(obs, Mapping) else np.asarray(obs, np.float32)
+        x = encode(self.columns, obs) if isinstance(obs, Mapping) else _numbers(obs, "The observation")
         if x.ndim == 0 or x.shape[-1] != self.obs_dim:
             raise OdiceError(
                 f"The policy takes observations of {self.obs_dim} numbers, got an array of shape {x.shape}."
@@ -159,13 +191,17 @@ class Policy:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the table that was learned from, and how they become numbers; empty if it was no table."""
-        found = self.about.get("preprocess", {}).get("columns", ())
-        return tuple(found) if isinstance(found, list | tuple) and all(map(is_column, found)) else ()
+        return tuple(self.about.get("preprocess", {}).get("columns", ()))
 
     @property
     def choices(self) -> tuple[str, ...]:
         """What each discrete action is called in the log, where it has words for them."""
-        return tuple(map(str, self.about.get("preprocess", {}).get("choices", ())))
+        return tuple(self.about.get("preprocess", {}).get("choices", ()))
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the rows of its log became numbers: `odice.load(LOG, encoding=policy.encoding)` does the same."""
+        return Encoding(self.columns, self.choices)
 
     @property
     def env_id(self) -> str | None:
@@ -260,6 +296,7 @@ class Policy:
             raise OdiceError("The observation normalizer's scale must be positive.")
         if low is not None and high is not None and (self.discrete or not (low < high).all()):
             raise OdiceError("Action bounds need low < high, and continuous actions.")
+        self._check_encoding(self.about.get("preprocess") or {})
         pair = self.about.get("reference")
         if pair is not None and not (
             isinstance(pair, list | tuple)
@@ -270,6 +307,19 @@ class Policy:
             raise OdiceError(
                 "`reference` must be two numbers, the return that counts as 0 and the one that counts as 100."
             )
+
+    def _check_encoding(self, preprocess: Mapping[str, Any]) -> None:
+        columns, words = preprocess.get("columns", ()), preprocess.get("choices", ())
+        if not isinstance(columns, list | tuple) or not all(map(is_column, columns)):
+            raise OdiceError("`preprocess.columns` does not say how a row of a table becomes an observation.")
+        if columns and sum(map(size, columns)) != self.obs_dim:
+            raise OdiceError(
+                f"`preprocess.columns` has other columns than the {self.obs_dim} numbers of an observation."
+            )
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise OdiceError("`preprocess.choices` is not a list of words.")
+        if words and (not self.discrete or len(set(words)) != len(words) or len(words) != self.action_dim):
+            raise OdiceError(f"`preprocess.choices` does not have one word for each of the {self.action_dim} actions.")
 
     def _check_guard(self, guard: Guard) -> None:
         vectors = guard.center, guard.scale, guard.low, guard.high
@@ -298,6 +348,21 @@ def open_policy(path: str | Path, which: Literal["last", "best", "selected"] = "
         there = sorted(inner.name for inner in (path / "policy").iterdir() if (inner / DESCRIPTION).exists())
         raise OdiceError(f"{path} has no {which!r} policy; it has {', '.join(there) or 'none yet'}.")
     raise OdiceError(f"{path} is neither a run directory nor a policy's folder (no policy/, no {DESCRIPTION}).")
+
+
+def _numbers(value: Any, name: str) -> np.ndarray:
+    """An array of float32, if these are real numbers; one too large for single precision is infinite."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiub" or np.ma.isMaskedArray(value):
+        what = (
+            "lists of different lengths" if array.dtype == object and isinstance(value, list | tuple) else brief(value)
+        )
+        raise OdiceError(f"{name} is {what}; give an array of numbers.")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
 
 
 def _layers(network: Any, output: str, *, absorbing: bool) -> tuple[Layout, dict[str, np.ndarray]]:

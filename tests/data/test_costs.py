@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import odice
-from odice.data.dataset import concatenate
+from odice.data.join import concatenate
 from odice.data.preprocess import absorb
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 
 from odice.data.build import from_episodes, from_steps
-from odice.data.dataset import UnfinishedEpisodeWarning, concatenate, pick, walk
+from odice.data.dataset import UnfinishedEpisodeWarning, pick, walk
+from odice.data.join import concatenate
 from odice.data.meta import Meta
 from odice.errors import OdiceError
 from tests.data.strategies import datasets

@@ -43,7 +43,7 @@ def test_words_become_one_number_per_category_and_actions_are_numbered(tmp_path)
     assert data.meta.obs_layout == (("temp", 1), ("mode=idle", 1), ("mode=off", 1), ("mode=on", 1))
     expected = [[37, 0, 0, 1], [38, 0, 1, 0], [39, 0, 0, 1], [37, 0, 0, 1], [38, 1, 0, 0]]
     assert data.step_observations().tolist() == expected
-    assert (data.actions.tolist(), data.meta.action_names) == ([1, 0, 1, 2, 1], ("high", "low", "none"))
+    assert (data.actions.tolist(), data.meta.choices) == ([1, 0, 1, 2, 1], ("high", "low", "none"))
 
 
 def test_categories_can_be_pinned_and_numbers_declared(tmp_path):
@@ -152,8 +152,45 @@ def test_columns_of_a_stranger_are_not_trusted():
 
 
 def test_a_missing_value_that_was_never_missing_is_refused():
-    with pytest.raises(OdiceError, match="needs 'x'"):
+    with pytest.raises(OdiceError, match="needs a value for 'x'"):
         encode([{"name": "x"}], {})
+
+
+COLUMNS = [{"name": "pair", "width": 2}, {"name": "x"}, {"name": "mode", "values": ["1", "on"]}, {"name": "y"}]
+ROW = {"pair": [1, 2], "x": 3.0, "mode": "on", "y": True}
+
+
+def test_a_row_of_every_kind():
+    assert encode(COLUMNS, ROW).tolist() == [1, 2, 3, 0, 1, 1]
+    assert encode(COLUMNS, {**ROW, "pair": np.array([1.0, 2.0]), "x": np.int8(3), "mode": 1.0}).tolist() == [
+        *(1, 2, 3, 1, 0, 1)
+    ]
+    assert encode(COLUMNS, {**ROW, "x": [3.0], "y": np.array(1)}).tolist() == [1, 2, 3, 0, 1, 1]
+    assert encode(COLUMNS, {**ROW, "x": 1e300}).tolist()[2] == math.inf  # which a policy refuses
+
+
+@pytest.mark.parametrize(
+    "bad", ["3", b"3", {}, [], [1, 2], [[1]], [None], ["1"], 1j, np.array([1, 2]), object(), 10**400]
+)
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_a_number_is_one_number(name, bad):
+    """A list would shift the columns after it, and the sum of the widths may still be right."""
+    with pytest.raises(OdiceError, match=f"'{name}' is .*(a number there|too large)"):
+        encode(COLUMNS, {**ROW, name: bad})
+
+
+@pytest.mark.parametrize(
+    "bad", [1, [1], [1, 2, 3], "12", ["1", "2"], {0: 1, 1: 2}, [[1, 2]], [1, None], np.zeros((1, 2))]
+)
+def test_a_list_has_its_length(bad):
+    with pytest.raises(OdiceError, match=r"'pair' is .*a list of 2 numbers there"):
+        encode(COLUMNS, {**ROW, "pair": bad})
+
+
+@pytest.mark.parametrize("bad", ["off", [], ["on"], {}, 2, np.datetime64("2025-01-01"), 10**400, "\ud800"])
+def test_a_category_is_one_of_its_words(bad):
+    with pytest.raises(OdiceError, match=r"'mode' is .*; the policy knows 1, on"):
+        encode(COLUMNS, {**ROW, "mode": bad})
 
 
 # --- time -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import odice
 from odice.data.build import from_steps
-from odice.data.dataset import concatenate
+from odice.data.join import concatenate
 from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
 from odice.data.store import Streamed, make_store, stored, write_store

@@ -204,3 +204,55 @@ def test_the_onnx_graph_without_a_guard_refuses_too(tmp_path):
         None, {"observation": np.full((2, 3), np.nan, np.float32)}
     )
     assert action.tolist() == [-1, -1]
+
+
+# --- what is given is checked at once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bad", ["stop", [1.0], [1.0, 2.0, 3.0], [0.0, 9.0], [0.0, np.nan], None, {"a": 1}, [[0.0, 1.0]]]
+)
+def test_a_fall_back_is_checked_before_it_is_needed(guard, bad):
+    """Also where the observation is a usual one and nothing falls back."""
+    acts, usual = policy(guard), log(1, seed=5)[0]
+    assert acts.guarded(usual, [0.0, 1.0]).decision == "act"
+    if bad is None:
+        return
+    with pytest.raises(OdiceError, match="fall_back"):
+        acts.guarded(usual, bad)
+
+
+@pytest.mark.parametrize("bad", ["b", 4, -1, 1.5, [1, 2], np.nan])
+def test_a_fall_back_among_choices_is_one_of_them(guard, bad):
+    usual = log(1, seed=5)[0]
+    assert policy(guard, discrete=True).guarded(usual, 3).decision == "act"
+    with pytest.raises(OdiceError, match="fall_back"):
+        policy(guard, discrete=True).guarded(usual, bad)
+
+
+def test_a_policy_to_fall_back_to_must_fit(guard):
+    usual = log(1, seed=5)[0]
+    policy(guard).guarded(usual, policy(None))
+    with pytest.raises(OdiceError, match="does not fit"):
+        policy(guard).guarded(usual, policy(None, discrete=True))
+
+
+def test_what_a_function_gives_is_checked_too(guard):
+    far = np.full(3, 1e6, np.float32)
+    assert policy(guard).guarded(far, lambda obs: [0.0, 1.0]).action.tolist() == [0.0, 1.0]
+    with pytest.raises(OdiceError, match="`fall_back` gives"):
+        policy(guard).guarded(far, lambda obs: "stop")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("abc", ["1", "2", "3"], [1, 2, 10**400], [[1, 2, 3], [1]], [None, 1, 2], 1j),
+        *(np.array(["2025-01-01"] * 3, "M8[D]"), object(), [{}, {}, {}], b"123", {1, 2, 3}),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_one_sentence(guard, bad):
+    with pytest.raises(OdiceError, match=r"The observation is .*give an array of numbers"):
+        policy(guard)(bad)
+    with pytest.raises(OdiceError, match=r"The observation is .*give an array of numbers"):
+        policy(guard).guarded(bad)

@@ -157,7 +157,7 @@ def test_save_replaces_and_leaves_nothing_behind(saved):
 def test_killed_between_the_renames(saved):
     """The moment in which the old folder stepped aside and the new one is not there yet."""
     os.replace(saved, saved.with_name(".policy.old"))
-    (saved.parent / ".policy.1234.tmp").mkdir()
+    (saved.parent / ".policy.0123abcd.tmp").mkdir()
     recover(saved)
     assert os.listdir(saved.parent) == ["policy"]
     assert Policy.load(saved).about["step"] == 7

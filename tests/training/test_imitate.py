@@ -154,3 +154,19 @@ def test_cloning_the_union_says_that_it_cannot_tell(tmp_path, capsys):
     imitate(tmp_path / "run", suboptimal=line_log(seed=1), episode=[0], quiet=False)
     said = capsys.readouterr()
     assert "bc learns from demonstrations and suboptimal data alike" in said.out + said.err
+
+
+@pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
+def test_suboptimal_data_with_other_words(tmp_path):
+    """The demonstrations never take `a`, the suboptimal data never `c`: one policy, with a name for every action."""
+    from odice.policy import open_policy
+
+    for name, words in (("expert", "bc"), ("others", "ab")):
+        rows = [f"{i // 20},{i % 7},{words[i % 2]},0" for i in range(200)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["episode,obs_x,action,reward", *rows]) + "\n")
+    options = {"suboptimal": str(tmp_path / "others.csv"), "out": tmp_path / "run", "quiet": True, "allow": ("all",)}
+    settings = {"algo": "bc", "steps": 200, "batch_size": 32, "policy_hidden": (16,), "env": "none"}
+    odice.imitate(str(tmp_path / "expert.csv"), **options, **settings)
+    policy = open_policy(tmp_path / "run")
+    assert policy.choices == ("b", "c", "a")
+    assert policy.action_dim == 3

@@ -9,6 +9,7 @@ import polars as pl
 
 from odice.data.readers.encode import as_text
 from odice.data.schema import Schema
+from odice.encoding import Encoding
 from odice.errors import OdiceError
 
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False, "yes": True, "no": False}
@@ -26,13 +27,17 @@ def check_types(kinds: Mapping[str, pl.DataType], columns: Iterable[str], where:
             )
 
 
-def numbers(table: pl.DataFrame, schema: Schema, where: str) -> pl.DataFrame:
+def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding | None = None) -> pl.DataFrame:
     """The table with float32 observations and rewards, numeric actions and boolean flags; categories stay text.
 
-    Nulls are left in next_*, and where `missing` says what to do about them.
+    Nulls are left in next_*, and where `missing` says what to do about them. What is a category in the `encoding` of
+    another log is one in this.
     """
     series = []
     declared = {entry.partition("=")[0] for entry in schema.categories}
+    if encoding is not None:
+        declared |= {column["name"] for column in encoding.columns if column.get("values")}
+        declared |= set(schema.action) if encoding.choices else set()
     seen = (*schema.observation, *schema.next_observation)
     same = dict(zip(schema.next_observation, schema.observation, strict=False))
     may_lack = {None: (), "refuse": (), "split": (*seen, *schema.action, schema.reward)}.get(schema.missing, seen)

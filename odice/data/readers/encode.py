@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from odice.data.schema import Schema
-from odice.encoding import Column
+from odice.encoding import Column, Encoding
 from odice.errors import OdiceError
 
 MAX_CATEGORIES = 64
@@ -30,14 +30,23 @@ class Encoded(NamedTuple):
     columns: tuple[Column, ...]
 
 
-def encode(table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str) -> Encoded:
-    """Fill what is missing, as the schema asks, and spread categories over columns of zeros and ones."""
+def encode(
+    table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str, encoding: Encoding | None = None
+) -> Encoded:
+    """Fill what is missing, as the schema asks, and spread categories over columns of zeros and ones.
+
+    `encoding` is that of another log; then a column that it has is encoded as there.
+    """
     pinned = categories(schema, where)
+    given = {column["name"]: column for column in encoding.columns} if encoding else {}
     nexts = dict(zip(schema.observation, schema.next_observation, strict=bool(schema.next_observation)))
     columns, now, then = [], [], []
     for name in schema.observation:
         value, after = table[name], table[nexts[name]] if nexts else None
-        column = _describe(value, after, pinned.get(name), schema, where)
+        if name in given:
+            column = _as_given(value, after, given[name], where)
+        else:
+            column = _describe(value, after, pinned.get(name), schema, where)
         columns.append(column)
         filled = _fill(value, column, schema, episodes)
         now += _spread(filled, value, column)
@@ -62,10 +71,11 @@ def categories(schema: Schema, where: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def choices(column: pl.Series, schema: Schema, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """A column of words as discrete actions, and the word of each number."""
-    pinned = categories(schema, where).get(column.name)
-    known = pinned or _found(column, None, where)
+def choices(
+    column: pl.Series, schema: Schema, where: str, given: tuple[str, ...] = ()
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """A column of words as discrete actions, and the word of each number; `given` are those of another log."""
+    known = given or categories(schema, where).get(column.name) or _found(column, None, where)
     codes = column.replace_strict({word: i for i, word in enumerate(known)}, default=None, return_dtype=pl.Int64)
     _all_known(column, codes.is_null() & column.is_not_null(), known, where)
     return codes.to_numpy(), known
@@ -92,6 +102,32 @@ def _describe(
     if gaps and schema.missing_indicator:
         column["indicator"] = True
     return column
+
+
+def _as_given(value: pl.Series, after: pl.Series | None, given: Column, where: str) -> Column:
+    """The column as another log has it, if the values of this one can be encoded so."""
+    kinds = {pl.String: "words", pl.Float32: "numbers"}
+    kind = kinds.get(type(value.dtype), f"lists of {getattr(value.dtype, 'size', 0)}")
+    wanted = (
+        "words" if given.get("values") else "numbers" if given.get("width", 1) == 1 else f"lists of {given['width']}"
+    )
+    if kind != wanted and not (kind == "lists of 1" and wanted == "numbers"):
+        raise OdiceError(
+            f"{where}: the column {value.name!r} holds {kind}, where the policy or the other log has {wanted}; is it "
+            "the same column?"
+        )
+    if given.get("values"):
+        known = tuple(given["values"])
+        for part in (value, after):
+            if part is not None:
+                _all_known(part, ~part.is_in(known) & part.is_not_null(), known, where)
+    may_lack = "fill" in given or (given.get("values") and given.get("indicator"))
+    if value.null_count() and not may_lack:
+        raise OdiceError(
+            f"{where}: column {value.name!r} has {value.null_count()} empty cells, and in the log of the policy, or "
+            "the other log, none was; fill them in, or leave those rows out with `missing` split."
+        )
+    return given
 
 
 def _found(value: pl.Series, after: pl.Series | None, where: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from odice.data.readers.columns import Columns, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
 from odice.data.readers.pages import check_pages
 from odice.data.schema import Missing, Schema, natural
-from odice.encoding import layout
+from odice.encoding import Encoding, layout
 from odice.errors import OdiceError
 from odice.files import regular_file
 from odice.machine import memory
@@ -67,14 +67,17 @@ def read(
     missing: Missing | None = None,
     missing_indicator: bool | None = None,
     max_gap: float | None = None,
+    encoding: Encoding | None = None,
     allocate: Allocate = in_memory,
 ) -> Dataset:
     """A Dataset from a Parquet or CSV file, or from a folder of them that belong together.
 
     `schema` is a TOML or JSON file, or a mapping, with any of the other options as entries; an option given here wins
-    over it, and both win over the usual names (see `odice.data.schema`).
+    over it, and both win over the usual names (see `odice.data.schema`). `encoding` is that of a policy or of another
+    log: then words and missing values become the numbers that they are there.
     """
-    given = {name: value for name, value in locals().items() if name not in ("source", "schema", "allocate")}
+    others = ("source", "schema", "encoding", "allocate")
+    given = {name: value for name, value in locals().items() if name not in (*others, "others")}
     path = Path(source)
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
@@ -86,7 +89,8 @@ def read(
                 check_pages(file)
         with _hushed():
             saved = _saved_meta(files[0])
-            bound, table, shard = _load(files, declared, path)
+            encoding = encoding if saved is None else None  # its words are numbers already
+            bound, table, shard = _load(files, declared, path, encoding)
         order, episodes = _group(table, shard, bound, str(path))
         if order is not None:
             table = table[order]
@@ -96,7 +100,7 @@ def read(
             table, after, (history, evidence) = cut(table, bound, before, str(path))
             episodes = None if episodes is None and not history else after
             meta = replace(meta, history=(*meta.history, *history), evidence={**meta.evidence, **evidence})
-        return _build(table, bound, episodes, meta, str(path), allocate, named=saved is None)
+        return _build(table, bound, episodes, meta, str(path), allocate, encoding, named=saved is None)
 
 
 def scan_first(path: Path) -> pl.LazyFrame:
@@ -165,7 +169,9 @@ def _hushed() -> Iterator[None]:
 # --- from files to one table ------------------------------------------------------------------------------------------
 
 
-def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, pl.DataFrame, np.ndarray | None]:
+def _load(
+    files: Sequence[Path], declared: Schema, path: Path, encoding: Encoding | None
+) -> tuple[Schema, pl.DataFrame, np.ndarray | None]:
     """The schema bound to columns, one table of those columns with numbers in them, and which file each row is from."""
     bound, parts = None, []
     for file in files:
@@ -178,7 +184,7 @@ def _load(files: Sequence[Path], declared: Schema, path: Path) -> tuple[Schema, 
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
         check_types(kinds, bound.columns(), str(file))
-        parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file)))
+        parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file), encoding))
     assert bound is not None
     if len(parts) == 1:
         table, shard = parts[0], None
@@ -344,6 +350,7 @@ def _build(
     meta: Meta,
     where: str,
     allocate: Allocate,
+    encoding: Encoding | None,
     *,
     named: bool,
 ) -> Dataset:
@@ -352,18 +359,22 @@ def _build(
     flags = _ends(table, schema, where)
     known = _next_known(table, schema, where) if schema.next_observation else None
     groups = episodes if episodes is not None else _between_flags(table, schema, where)
-    encoded = encode(table, schema, groups, where)
+    encoded = encode(table, schema, groups, where, encoding)
     observations = Columns(encoded.observation)
     nexts = None if encoded.next_observation is None else Columns(encoded.next_observation)
     actions: Any = Columns(table.select(schema.action))
-    names = schema.action
     if table[schema.action[0]].dtype == pl.String and len(schema.action) == 1:
-        actions, names = choices(table[schema.action[0]], schema, where)
+        actions, words = choices(table[schema.action[0]], schema, where, encoding.choices if encoding else ())
         actions = actions[:, None]
-        meta = replace(meta, n_actions=len(names))
+        if schema.n_actions not in (None, len(words)):
+            raise OdiceError(
+                f"{where}: `n_actions` is {schema.n_actions}, but the actions are {len(words)} words; name all of them "
+                f"in `categories`, as {schema.action[0]}={'|'.join(words[:3])}."
+            )
+        meta = replace(meta, n_actions=len(words), choices=words)
     if named:
         parts = layout(encoded.columns)
-        meta = replace(meta, obs_layout=parts, obs_columns=encoded.columns, action_names=names)
+        meta = replace(meta, obs_layout=parts, obs_columns=encoded.columns, action_names=schema.action)
     if schema.units:
         meta = replace(meta, obs_units=_units(schema, where))
     return from_steps(

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset, blocks, merge_meta
+from odice.data.dataset import Dataset, blocks
+from odice.data.join import merge_meta, recode
 from odice.data.load import Found, find, reader_of
 from odice.data.load import read as read_item
 from odice.data.meta import Meta
@@ -70,6 +71,7 @@ def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path, *, made_
         small: dict[str, list[np.ndarray]] = {name: [] for name in SMALL}
         samples = []
         for part in [parts] if isinstance(parts, Dataset) else parts:
+            part = recode(part, samples[0].encoding) if samples else part
             samples.append(replace(part.first(1), meta=part.meta))
             records.extend(record_blocks(part))
             actions.append(part.actions)

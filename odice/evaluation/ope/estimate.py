@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.ope.behavior import Behavior, CloneConfig, clone
@@ -101,7 +100,7 @@ def estimate(
     horizon: steps that count; by default the longest episode of the log.
     updates: of FQE; the other networks' change in proportion.
     """
-    dataset = data if isinstance(data, Dataset) else load(data)
+    dataset = load(data, encoding=policy.encoding)
     discount = _check(policy, estimators, discount, updates, heads)
     log = make_log(policy, dataset, horizon)
     return Work(log, discount, updates, heads, seed).run(estimators, dataset.meta.source)

@@ -19,6 +19,7 @@ import numpy as np
 
 from odice.action_map import from_bounds
 from odice.data.dataset import Dataset
+from odice.data.join import recode
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
 from odice.types import Spec
@@ -94,6 +95,7 @@ def total_weight(discount: float, horizon: int) -> float:
 
 def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
     """The log with the policy's actions in it. What does not belong together, or cannot be judged, is refused."""
+    data = recode(data, policy.encoding)
     _check_fits(policy, data)
     horizon = check_log(data, horizon)
     lengths = np.minimum(data.lengths, horizon)
