@@ -91,7 +91,6 @@ def test_packages_have_no_cycles():
 
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 KNOWN_CYCLES: list[set[str]] = [
-    {"odice.data.load", "odice.data.writers", "odice.data.dataset"},
     {"odice.envs.mazes", "odice.envs.antmaze"},
     {"odice.presets", "odice.presets.paper", "odice.presets.baselines", "odice.presets.imitation"},
     {"odice.training.train", "odice.training.processes"},

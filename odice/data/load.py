@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from odice.data.dataset import Dataset
 from odice.data.join import concatenate, recode
+from odice.data.names import MINARI_ID
 from odice.encoding import Encoding
 from odice.errors import OdiceError, unknown_name
 
@@ -47,7 +47,6 @@ FOLDER_READERS = ("minari", "store", "table")
 """Formats that read a folder as a whole; for the others a folder is a set of files, one after the other."""
 BUNDLED = "bundled/"
 """Prefix of the data sets that come with odice, in the folder of that name."""
-MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
 
 
 def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> None:

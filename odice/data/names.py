@@ -1,10 +1,12 @@
-"""The usual names of columns and arrays: one table for every reader.
+"""The usual names of columns, arrays and data sets: one table for every reader.
 
 Readers compare them in lower case. Where several arrays of a file have a name of the same role, the first name in this
 table wins; among the columns of a CSV or Parquet file that is an error, which asks for the right one.
 """
 
 from __future__ import annotations
+
+import re
 
 _OBSERVATION = ("observations", "observation", "obs", "states", "state")
 
@@ -18,17 +20,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "terminated": ("terminated", "terminals", "terminations", "terminal", "termination", "is_terminal"),
     "truncated": ("truncated", "timeouts", "truncations", "timeout", "truncation", "timelimit.truncated"),
     "episode": (
-        *(
-            "episode",
-            "episodes",
-            "episode_id",
-            "episode_ids",
-            "episode_index",
-            "episode_idx",
-            "ep",
-            "ep_id",
-            "ep_index",
-        ),
+        *("episode", "episodes", "episode_id", "episode_ids", "episode_index", "episode_idx", "ep", "ep_id"),
+        "ep_index",
         *("traj", "traj_id", "trajectory", "trajectory_id", "rollout", "rollout_id", "trial", "trial_id"),
     ),
     "first": ("is_first", "first"),
@@ -38,3 +31,4 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 # Names that say that an episode ended, but not why: refused until a person says which role they play.
 DONE = ("dones", "done", "next.done", "is_done", "end", "is_end", "end_of_episode")
+MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset, Episode
-from odice.data.load import MINARI_ID
+from odice.data.names import MINARI_ID
 from odice.errors import OdiceError, unknown_name
 from odice.files import complete_file, complete_folder
+
+if TYPE_CHECKING:
+    from odice.data.dataset import Dataset, Episode
 
 
 def save(dataset: Dataset, path: str | Path, format: str | None = None) -> Path:
