@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Two workers share two cores; one JAX thread pool each keeps them from fighting.
-PYTEST := $(BIN)/python -m pytest -n 2
+# Two workers for two cores, with one JAX thread each (tests/conftest.py). A file's tests run in one worker: its fixtures
+# and compiled programs are made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo toy test check unit coverage test-long mutations format bench clean
@@ -31,13 +32,13 @@ test: $(STAMP)   ## everything CI runs: format, lint, types and all tests but th
 	$(BIN)/pyright
 	$(PYTEST) -m "not long"
 
-check: $(STAMP)  ## the fast loop: format, lint, types, unit tests
+check: $(STAMP)  ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(PYTEST) -m "not slow and not long"
 
-unit: $(STAMP)   ## unit tests only
+unit: $(STAMP)   ## the fast tests
 	$(PYTEST) -m "not slow and not long"
 
 coverage: $(STAMP) ## all tests but the long ones, and the lines that none of them reaches

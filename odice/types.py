@@ -1,4 +1,4 @@
-"""The shapes that travel between the rooms: data, batches, and what an algorithm is."""
+"""The types that packages share: data, batches, and what an algorithm is."""
 
 from __future__ import annotations
 

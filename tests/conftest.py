@@ -40,6 +40,20 @@ jaxtyping.install_import_hook(["odice.core", "odice.algos"], f"{tests.checked.__
 settings.register_profile("odice", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odice")
 
+TESTS = Path(__file__).parent
+
+PACKAGES_THAT_TRAIN = {"algos", "cli", "collection", "evaluation", "experiments", "sweeps", "training", "worlds"}
+"""Folders of tests that compile programs or start processes: slow unless marked fast."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in PACKAGES_THAT_TRAIN and not item.get_closest_marker("fast"):
+            item.add_marker("slow")
+
+
 MAX_MEMORY = 1_200_000_000
 """Bytes of a test process at which it drops its compiled programs; they stay in the cache on disk."""
 

@@ -1,4 +1,4 @@
-"""The small modules that every room may use: `jsonable`, `action_map`, `machine`."""
+"""The small modules that every package may use: `jsonable`, `action_map`, `machine`."""
 
 import json
 import os

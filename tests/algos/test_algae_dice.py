@@ -145,6 +145,7 @@ def test_it_finds_the_best_choice():
     assert action == 3
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -154,6 +154,7 @@ def test_the_policy_is_the_average_of_its_weights():
     assert np.abs(mean - flatten(state.policy.params)).max() > 1e-3
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -94,6 +94,7 @@ def test_the_run_learns_from_the_best_episodes_only():
     assert sizes == {"bc": 10, "bc-10": 1}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -123,6 +123,7 @@ def test_a_limit_moves_the_policy():
     assert tight["price"] > 0.5 > loose["price"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

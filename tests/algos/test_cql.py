@@ -268,6 +268,7 @@ def test_it_finds_the_best_first_action(discrete):
         np.testing.assert_allclose(action, [0.5], atol=0.2)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

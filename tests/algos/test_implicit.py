@@ -64,7 +64,7 @@ KEY = jax.random.key(5)
 NAMES = sorted(EXTRA)
 
 
-# --- the formulas of the facts sheet, in numpy ----------------------------------------------------------------------
+# --- the papers' formulas, in numpy --------------------------------------------------------------------------------
 
 
 def numpy_value_loss(name, q, v, frozen_v):
@@ -331,6 +331,7 @@ def test_it_finds_the_best_first_action(name, discrete):
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [

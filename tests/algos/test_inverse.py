@@ -165,6 +165,7 @@ def test_rewards_and_terminal_next_observations_are_never_used():
     same(dirty, clean)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -41,7 +41,7 @@ value_loss = jax.jit(value_loss, static_argnums=0)
 LOG2PI = np.log(2 * np.pi)
 
 
-# --- the formulas of the facts sheet, in numpy ----------------------------------------------------------------------
+# --- the papers' formulas, in numpy --------------------------------------------------------------------------------
 
 
 def weight(name, x):
@@ -257,6 +257,7 @@ def test_with_terminals_the_multipliers_drift_and_the_policy_does_not():
     assert metrics["lam_v"] < -3
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -70,6 +70,7 @@ def test_a_dict_is_a_state(tmp_path):
     assert abs(float(longer.policy(obs)[0, 0]) - target) < 0.1
 
 
+@pytest.mark.fast
 @pytest.mark.usefixtures("mean_algorithm")
 def test_a_taken_name_is_refused():
     with pytest.raises(OdiceError, match="'mean' is registered already"):
@@ -78,6 +79,7 @@ def test_a_taken_name_is_refused():
         odice.register("odice", MeanConfig)(lambda cfg, spec: None)
 
 
+@pytest.mark.fast
 def test_what_is_declared_must_exist():
     with pytest.raises(OdiceError, match=r"setting that late declares.*'lamda'"):
         odice.register("late", MeanConfig, when_diverged=("lower", "lamda"))(lambda cfg, spec: None)
@@ -100,6 +102,7 @@ def test_a_divergence_is_a_value():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.fast
 def test_a_divergence_is_registered_once(monkeypatch):
     monkeypatch.setattr("odice.core.divergences.DIVERGENCES", dict(DIVERGENCES))
     mine = odice.divergence("pearson")._replace(name="mine")
@@ -154,6 +157,7 @@ def test_the_example_trains_from_the_command_line_and_as_an_installed_package(tm
             assert json.loads((tmp_path / way / "result.json").read_text())["step"] == 20
 
 
+@pytest.mark.fast
 def test_a_plugin_that_is_not_there_is_one_sentence(tmp_path, capsys):
     from odice.cli.main import main
 

@@ -164,6 +164,7 @@ def test_corrects_rewards_of_the_wrong_sign():
         assert score > 0.4, (seed, score)  # the log's own rewards lead below 0, cloning all of it to 0.25
 
 
+@pytest.mark.fast
 def test_settings_are_checked():
     for settings, message in [({"alpha": 0.0}, "alpha"), ({"discriminator_steps": 0}, "discriminator_steps")]:
         with pytest.raises(OdiceError, match=message):

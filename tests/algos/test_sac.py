@@ -118,6 +118,7 @@ def test_batches_come_from_the_filled_rows_alone():
     assert float(found[0][1]["critic_loss"]) < 1e3
 
 
+@pytest.mark.fast
 def test_bad_settings_are_refused():
     with pytest.raises(OdiceError, match="batch_size"):
         SACConfig(batch_size=0)

@@ -144,6 +144,7 @@ def test_it_finds_the_best_first_action():
     np.testing.assert_allclose(action, [0.5], atol=0.15)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -28,7 +28,7 @@ KEY = jax.random.key(7)
 
 
 def numpy_update(state, batch):
-    """Section 11 of the facts sheet for nu = -Q, Q = (s, a) w without bias, whose gradient is w everywhere."""
+    """ValueDICE's loss for nu = -Q, Q = (s, a) w without bias, whose gradient is w everywhere."""
     s, a, _, s2, m = arrays(batch)
     key_draw, _ = jax.random.split(KEY)
     here, there = (noise(k) for k in jax.random.split(key_draw))
@@ -92,6 +92,7 @@ def test_the_last_layer_of_the_critic_has_no_bias():
     assert [w.shape for w in state.critic.heads.weights] == [(1, 5, 1)]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

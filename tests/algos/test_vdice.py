@@ -105,6 +105,7 @@ def test_act_handles_one_observation_and_a_batch():
     np.testing.assert_allclose(batch[3], single, rtol=1e-5)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -21,6 +21,7 @@ def test_the_weight_of_a_threshold():
     np.testing.assert_allclose(adaptive.threshold_weight(residual, threshold, 2.0), [0, 0, 0.8, 2.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("target", [0.15, 0.5])
 def test_a_threshold_finds_its_share_at_every_scale(scale, target):

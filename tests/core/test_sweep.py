@@ -76,6 +76,7 @@ def run(rule, net, target, here, there, diagnose):
     return rule_gradient(rule, net, here, there, losses, diagnose)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -90,6 +91,7 @@ def test_rules(heads, depth, layer_norm, rule):
         assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("heads", "layer_norm"), [(1, False), (2, True)])
 @pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
 def test_training_is_the_same_up_to_rounding(algo, heads, layer_norm, monkeypatch):

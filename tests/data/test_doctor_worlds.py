@@ -20,6 +20,7 @@ def findings(path, world, **more):
         return inspect(load(path, **{**world.COLUMNS, **more})).findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.__name__.split(".")[-1])
 def test_clean_logs_raise_no_alarm(world, seed, tmp_path):

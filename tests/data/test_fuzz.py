@@ -473,6 +473,7 @@ def test_valid_minari_folders_are_read(tmp_path, name):
     assert OUTCOMES[name, "read"] == before + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MINARI, *DESCRIBED])
 def test_damaged_minari_folders(tmp_path_factory, name):
     _fuzz_minari(tmp_path_factory, name, 60)

@@ -114,6 +114,7 @@ def refused(call):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reader"),
     [("a.hdf5", "d4rl"), ("a.npz", "arrays"), ("a.parquet", "table"), ("a.csv", "table"), ("a.csv.gz", "table")],
@@ -124,6 +125,7 @@ def test_a_pipe_is_refused_at_once(tmp_path, name, reader):
     assert "the file is empty" in refused(f"odice.load({str(tmp_path / name)!r})")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["records.npy", "lengths.npy", "store.json"])
 def test_a_pipe_in_a_store_is_refused_at_once(tmp_path, what):
     from odice.data.store import write_store

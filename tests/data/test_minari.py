@@ -171,6 +171,7 @@ except OdiceError as error:
     return out.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metadata.json", "main_data.hdf5"])
 @pytest.mark.parametrize("kind", ["pipe", "endless", "folder"])
 def test_only_regular_files_are_opened(root, name, kind):
@@ -181,6 +182,7 @@ def test_only_regular_files_are_opened(root, name, kind):
     assert f"{name}: not a regular file" in refusal(folder)
 
 
+@pytest.mark.slow
 def test_a_number_of_episodes_reserves_nothing(root):
     for total, says in ((10**10, "holds 2"), (1e10, "expected a whole number")):
         folder = folder_of(root / str(total), total_episodes=total)

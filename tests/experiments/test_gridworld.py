@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from odice.experiments import gridworld
 from odice.experiments.gridworld import ENCODINGS, MOVES, GridWorld
 
+pytestmark = pytest.mark.fast
+
 UP, DOWN, LEFT, RIGHT = range(4)
 WORLD = GridWorld()
 

@@ -10,6 +10,8 @@ from odice.experiments.reproduction import Place, gather, label, metric_curve, p
 from odice.reports.tables import table_csv, table_latex, table_markdown
 from tests.reports.made import make_run
 
+pytestmark = pytest.mark.fast
+
 HALF = [[100.0, 60.0], [120.0, 80.0]]  # scores 40 and 50: the run's number is 45, its last evaluation 60 and 40
 
 

@@ -9,6 +9,8 @@ from odice.core.divergences import divergence
 from odice.core.gradients import combine, rule
 from odice.experiments import toy_path
 
+pytestmark = pytest.mark.fast
+
 SETTINGS = [("true", 0.9, 0.0), ("semi", 0.6, 0.0), ("orthogonal", 0.5, 0.4), ("orthogonal", 0.5, 3.0)]
 
 

@@ -18,9 +18,9 @@ def test_numpy_is_all_that_a_policy_imports():
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert {"numpy", *names} <= set(loaded)
     assert not HEAVY & set(loaded)
-    rooms = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("odice.")}
+    packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("odice.")}
     leaves = {"odice.errors", "odice.files", "odice.action_map", "odice.encoding", "odice.jsonable"}
-    assert rooms == {"odice.policy", *leaves}
+    assert packages == {"odice.policy", *leaves}
 
 
 def test_the_package_names_what_people_need():

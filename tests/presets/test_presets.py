@@ -112,13 +112,12 @@ def test_unknown_data_gets_the_general_values():
     assert found.values()["lam"] == 0.6
 
 
-SHEET = TABLE.with_name("hparams_by_algorithm.csv")
+BASELINES = TABLE.with_name("hparams_by_algorithm.csv")
 
 
-@pytest.mark.skipif(not SHEET.exists(), reason="the facts sheet is not beside this checkout")
 def test_baselines_against_the_transcribed_table():
     rewards = {"none": "none", "scaled": "return-range-b", "r-1": "minus-1", "10r-5": "times-10-minus-5"}
-    for row in csv.DictReader(SHEET.read_text().splitlines()):
+    for row in csv.DictReader(BASELINES.read_text().splitlines()):
         code = lambda algo, name=row["dataset"]: odice.preset("reference", algo, name).values()
         corl = lambda algo, name=row["dataset"]: odice.preset("corl", algo, name)
         for algo in ("sql", "eql"):

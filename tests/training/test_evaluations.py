@@ -165,6 +165,7 @@ def test_nohup_has_the_last_word():
 
 
 def test_what_a_worker_fails_with_is_one_sentence(tmp_path):
+    """Not a traceback, and not the run itself as the exit code."""
     from odice.training.processes import worker_command
     from odice.training.settings import resolve
 

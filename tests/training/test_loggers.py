@@ -8,6 +8,8 @@ import pytest
 from odice.errors import OdiceError
 from odice.training.loggers import JsonLines, open_sink, rows
 
+pytestmark = pytest.mark.fast
+
 
 def write(path, *steps, last_step=None):
     log = JsonLines(path, last_step)
