@@ -33,7 +33,7 @@ def simulate(draw, gain: float, parallel: bool, trials: int, expected: float | N
     rng = np.random.default_rng(seed)
     stakes, looks = _stakes(expected), np.arange(EVERY, EPISODES + 1, EVERY)
     values = np.linspace(0, 1, 101)
-    grid = np.linspace(0, 1, 201)
+    grid = np.linspace(0, 1, 101)
     above = np.log1p(_bets(values, grid, stakes.policy))[1:].reshape(-1, 101)
     below = np.log1p(_bets(1 - values, 1 - grid, stakes.control))[:-1].reshape(-1, 101)
     share = np.broadcast_to(stakes.log_share, (len(grid) - 1, len(stakes.log_share)))

@@ -32,10 +32,11 @@ from odice.errors import OdiceError
 from odice.policy.policy import Policy
 
 ALPHA = 0.05
-SIZES = 2.0 ** np.arange(-6, 5)
+SIZES = 3.0 ** np.arange(-4, 4)
 """Stakes that share the gambler's money: small ones for long trials of small gains, large ones for the opposite."""
-RATIOS = (1.0, 1 / 4, 1 / 16)
-"""Stakes on the control, relative to those on the trial: equal for groups of one size, small for a long log."""
+RATIOS = ((1.0, 0.0), (1.0, 1 / 9), (1.0, 1.0), (1 / 9, 1.0), (0.0, 1.0))
+"""Shares of a stake on the policy's group and on the control's: equal for groups of one size, less on the control where
+it is a long log; on one group alone against means that are far from either."""
 LARGEST = 0.95
 """Of the stake with which a single episode could cost everything."""
 COARSE, FINE = 33, 129
@@ -248,11 +249,12 @@ def _stakes(expected_gain: float | None) -> Stakes:
     The best stake is the gain over the variance of a return, which lies below 1/4 of the squared range and is rarely
     below a hundredth of that.
     """
-    pairs = np.array([(size, size * ratio) for size in SIZES for ratio in RATIOS])
+    pairs = np.array([(size * one, size * other) for size in SIZES for one, other in RATIOS])
     share = np.full(len(pairs), 1 / len(pairs))
     if expected_gain is not None and expected_gain > 0:
         low, high = np.log2(expected_gain / 0.25), np.log2(expected_gain / 0.01)
-        near = (np.log2(pairs[:, 0]) > low - 1) & (np.log2(pairs[:, 0]) < high + 1)
+        size = np.log2(pairs.max(axis=1))
+        near = (size > low - 1) & (size < high + 1)
         if near.any():
             share = 0.25 * share + 0.75 * near / near.sum()
     return Stakes(pairs[:, 0], pairs[:, 1], np.log(share))

@@ -1,0 +1,234 @@
+"""What a policy would change: how often it acts differently from a log, in which situations, and the clearest examples.
+
+All of it is read off the log's own states; nothing is simulated. An action differs where another choice is taken or,
+for amounts, where any of them is off by more than a tenth of the range that the log shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from odice.data.dataset import Dataset
+
+AMOUNT = 0.1
+"""Of the range of logged amounts: a smaller difference is the same action."""
+ROWS = 50_000
+"""Steps that are compared; more are thinned out evenly."""
+MAX_NAMES = 12
+
+
+@dataclass(frozen=True)
+class ActionChange:
+    """How often a choice is taken, or how large an amount is, in the log and by the policy."""
+
+    name: str
+    today: float
+    policy: float
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A condition on one column in which the policy differs much more often, or less often, than elsewhere."""
+
+    condition: str
+    share: float
+    """Of all steps."""
+    differs: float
+    """Share of its steps in which the policy acts differently."""
+    elsewhere: float
+    """The same share of all other steps."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One step of the log in which the policy would have acted differently."""
+
+    values: dict[str, str]
+    today: str
+    policy: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a policy would do differently in the states of a log."""
+
+    differs: float
+    discrete: bool
+    actions: tuple[ActionChange, ...]
+    situations: tuple[Situation, ...]
+    examples: tuple[Example, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def changes(policy: Callable[[np.ndarray], np.ndarray], data: Dataset, examples: int = 10) -> Changes:
+    """Compare what a policy would do with what was logged, state by state.
+
+    Args:
+        policy: From observations to actions, such as a `Policy`; one with `outputs` ranks its examples by how clearly
+            it prefers its own action, others by the difference of amounts.
+        data: The log.
+        examples: How many to give.
+    """
+    rows = np.unique(np.linspace(0, data.n_steps - 1, min(data.n_steps, ROWS)).astype(int))
+    observations, logged = data.step_observations()[rows], data.actions[rows]
+    chosen = np.asarray(policy(observations))
+    strength = _strength(policy, observations, chosen, logged, data.discrete)
+    different = strength > 0
+    columns = _columns(data, observations)
+    return Changes(
+        differs=float(different.mean()),
+        discrete=data.discrete,
+        actions=_actions(data, logged, chosen),
+        situations=_situations(columns, different),
+        examples=_examples(data, columns, rows, strength, logged, chosen, examples),
+    )
+
+
+def _strength(policy: Any, observations: np.ndarray, chosen: np.ndarray, logged: np.ndarray, discrete: bool):
+    """Return how clearly the policy differs in each state; 0 where it does not."""
+    if not discrete:
+        spread = np.maximum(np.ptp(logged, axis=0), 1e-12)
+        away = np.max(np.abs(chosen - logged) / spread, axis=-1)
+        return np.where(away > AMOUNT, away, 0.0)
+    different = chosen != logged
+    if not hasattr(policy, "outputs"):
+        return different.astype(float)
+    values = np.asarray(policy.outputs(observations), float)
+    values = np.exp(values - values.max(axis=-1, keepdims=True))
+    values /= values.sum(axis=-1, keepdims=True)
+    index = np.arange(len(values))
+    return np.where(different, 1e-9 + values[index, chosen] - values[index, logged], 0.0)
+
+
+def _actions(data: Dataset, logged: np.ndarray, chosen: np.ndarray) -> tuple[ActionChange, ...]:
+    names = action_names(data)
+    if not data.discrete:
+        return tuple(
+            ActionChange(name, float(logged[:, i].mean()), float(chosen[:, i].mean())) for i, name in enumerate(names)
+        )
+    count = lambda actions: np.bincount(actions, minlength=len(names)) / len(actions)
+    pairs = [ActionChange(*item) for item in zip(names, count(logged).tolist(), count(chosen).tolist(), strict=True)]
+    return tuple(sorted(pairs, key=lambda item: -abs(item.policy - item.today))[:MAX_NAMES])
+
+
+def action_names(data: Dataset) -> list[str]:
+    """Return a name for every choice, or for every amount."""
+    known = data.meta.action_names or ()
+    count = data.spec.action_dim
+    if len(known) == count:
+        return list(known)
+    return [f"choice {i}" if data.discrete else f"action {i}" for i in range(count)]
+
+
+# --- situations -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the table behind the observations: numbers, or the index of a category."""
+
+    name: str
+    values: np.ndarray
+    categories: tuple[str, ...] = ()
+    unit: str = ""
+
+    def text(self, row: int) -> str:
+        value = self.values[row]
+        if self.categories:
+            return self.categories[int(value)] if value >= 0 else "missing"
+        return f"{value:.4g}{' ' + self.unit if self.unit else ''}"
+
+
+def _columns(data: Dataset, observations: np.ndarray) -> list[_Column]:
+    units = dict(data.meta.obs_units or ())
+    if not data.meta.obs_columns:
+        names = data.meta.obs_names or [f"observation {i}" for i in range(observations.shape[1])]
+        return [_Column(name, observations[:, i], unit=units.get(name, "")) for i, name in enumerate(names)]
+    columns, at = [], 0
+    for column in data.meta.obs_columns:
+        name, values, width = column["name"], column.get("values"), column.get("width", 1)
+        if values:
+            part = observations[:, at : at + len(values)]
+            code = np.where(part.max(axis=1) > 0, part.argmax(axis=1), -1)
+            columns.append(_Column(name, code, tuple(values)))
+            at += len(values)
+        else:
+            for i in range(width):
+                label = name if width == 1 else f"{name}[{i}]"
+                columns.append(_Column(label, observations[:, at + i], unit=units.get(name, "")))
+            at += width
+        at += bool(column.get("indicator"))
+    return columns
+
+
+def _situations(columns: list[_Column], different: np.ndarray, most: int = 3) -> tuple[Situation, ...]:
+    """Return the conditions that separate best where the policy differs, at most one per column."""
+    best = []
+    for column in columns:
+        options = [_situation(condition, inside, different) for condition, inside in _conditions(column)]
+        options = [item for item in options if item is not None]
+        if options:
+            best.append(max(options, key=lambda item: item[0]))
+    best.sort(key=lambda item: -item[0])
+    return tuple(situation for score, situation in best[:most] if score > 0.05)
+
+
+def _conditions(column: _Column):
+    if column.categories:
+        for code, name in enumerate(column.categories):
+            yield f"{column.name} is {name}", column.values == code
+        return
+    unit = f" {column.unit}" if column.unit else ""
+    for cut in np.unique(np.quantile(column.values, np.linspace(0.1, 0.9, 9))):
+        yield f"{column.name} above {cut:.4g}{unit}", column.values > cut
+        yield f"{column.name} at most {cut:.4g}{unit}", column.values <= cut
+
+
+def _situation(condition: str, inside: np.ndarray, different: np.ndarray) -> tuple[float, Situation] | None:
+    share = float(inside.mean())
+    if not 0.05 <= share <= 0.95:
+        return None
+    here, elsewhere = float(different[inside].mean()), float(different[~inside].mean())
+    if here <= elsewhere:  # the opposite condition says it better
+        return None
+    score = (here - elsewhere) * 2 * np.sqrt(share * (1 - share))
+    return float(score), Situation(condition, share, here, elsewhere)
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+def _examples(
+    data: Dataset,
+    columns: list[_Column],
+    rows: np.ndarray,
+    strength: np.ndarray,
+    logged: np.ndarray,
+    chosen: np.ndarray,
+    most: int,
+) -> tuple[Example, ...]:
+    """Return the steps in which the policy differs most clearly, at most one per episode."""
+    episodes = np.searchsorted(data.starts, rows, side="right") - 1
+    names, seen, found = action_names(data), set(), []
+    for row in np.argsort(-strength, kind="stable"):
+        if strength[row] <= 0 or len(found) == most:
+            break
+        if episodes[row] in seen:
+            continue
+        seen.add(episodes[row])
+        values = {column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}
+        found.append(Example(values, _action(logged[row], names, data), _action(chosen[row], names, data)))
+    return tuple(found)
+
+
+def _action(action: Any, names: list[str], data: Dataset) -> str:
+    if data.discrete:
+        return names[int(action)]
+    return ", ".join(f"{name} {value:.4g}" for name, value in zip(names, action, strict=True))
