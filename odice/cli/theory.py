@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """Check the paper's Lemmas 1-2 and Theorems 1-4 numerically; exits with 1 if a claim fails."""
+    """Check the paper's Lemmas 1-2 and Theorems 1-4 numerically; exits with 1 if a claim fails.
+
+    `odice theory visitation --out DIR` compares the weights of each gradient rule with visitation ratios.
+    """
 
     seed: int = 0
     """Seed of the random networks and states."""
@@ -52,6 +55,10 @@ def _write(path: Path, seed: int, checks: list[Check]) -> None:
 
 
 def main(argv: list[str]) -> int:
+    if argv and argv[0] == "visitation":
+        from odice.cli import theory_visitation
+
+        return theory_visitation.main(argv[1:])
     args = tyro.cli(Args, prog="odice theory", args=argv)
     if args.seed < 0:
         raise OdiceError(f"--seed must be at least 0, got {args.seed}.")
