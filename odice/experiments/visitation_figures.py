@@ -11,7 +11,7 @@ import numpy as np
 from odice.experiments import visitation_study as study
 from odice.experiments.visitation import SEMI, TRUE, expected_rows, lam_problem, orthogonal
 from odice.experiments.visitation_study import Row
-from odice.reports.figures import FAINT, INK, VALUE_MAP, house_style
+from odice.reports.figures import FAINT, INK, VALUE_MAP, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def maps_figure(divergence: str = "kl", lam: float = 0.9) -> Figure:
             "two stages (IDRL)": study.two_stages(case, rows, lam, divergence, case.table),
         }
     side = round(len(case.data) ** 0.5)
-    with house_style():
+    with figure_style():
         figure = Canvas(figsize=(11, 2.3), layout="constrained")
         for axis, (title, d) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             states = (d.sum(1) / d.sum()).reshape(side, side)
@@ -66,7 +66,7 @@ def eta_figure(rows: list[Row], discount: float = 0.95) -> Figure:
     """The implied discount and the distance to the own policy's visitation over eta."""
     from matplotlib.figure import Figure as Canvas
 
-    with house_style():
+    with figure_style():
         figure = Canvas(figsize=(9.5, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         grid = np.geomspace(0.1, 40, 200)
@@ -98,7 +98,7 @@ def features_figure(rows: list[Row]) -> Figure:
     """The distance to the own policy's visitation over the number of features."""
     from matplotlib.figure import Figure as Canvas
 
-    with house_style():
+    with figure_style():
         figure = Canvas(figsize=(9.5, 3.6), layout="constrained")
         titles = {"random": "Random features", "groups": "Groups of states"}
         axes = figure.subplots(1, 2, sharey=True)
