@@ -275,7 +275,7 @@ def _columns_of(algo: str, columns: Sequence[Column]) -> list[Column]:
 
 def _key(cell: Cell) -> str:
     """What two runs that are the same one have in common."""
-    options = cell.plan.options
+    options = cell.settings.options
     return json.dumps([options.seed, str(options.data), options.algo, cell.identity], sort_keys=True)
 
 
@@ -305,8 +305,8 @@ def _moved(cell: Cell, out: Path, column: Column) -> Cell:
     data, method, seed = cell.name.split("/")
     method = method.replace(column.algo, column.method, 1)
     name = f"{data}/{method}/{seed}"
-    options = dataclasses.replace(cell.plan.options, out=str(out / name))
-    return Cell(name, cell.plan._replace(options=options))
+    options = dataclasses.replace(cell.settings.options, out=str(out / name))
+    return Cell(name, cell.settings._replace(options=options))
 
 
 def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:

@@ -121,7 +121,7 @@ def read(settings: Settings) -> Log:
         evaluator = Evaluator(env_id, reference=reference, allow_import=settings.may_import)
     try:
         dataset, notes = _checked(settings, dataset, evaluator, without)
-        facts = {"source": str(dataset.meta.source), "fingerprint": dataset.fingerprint}
+        facts: dict[str, Any] = {"source": str(dataset.meta.source), "fingerprint": dataset.fingerprint}
         if options.imitation:
             dataset = _chosen(settings, dataset, facts)
         if options.suboptimal is not None:

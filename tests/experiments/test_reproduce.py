@@ -178,7 +178,7 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
     own, _, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), Asked("own", seeds=1), tmp_path)
     assert own[0].settings.config.lam == 0.6
-    assert own[0].plan.preset is None
+    assert own[0].settings.preset is None
 
 
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
