@@ -7,6 +7,7 @@ and raw returns are all there is: nothing is borrowed from a task with a similar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import PurePath
@@ -215,9 +216,8 @@ MAZE_LAYOUTS = {
 
 def maze_size(name: str | None) -> str | None:
     """The maze of an AntMaze name (`antmaze-medium-play-v2` -> `medium`); None for any other name."""
-    robot, _, rest = (name or "").partition("-")
-    size = rest.partition("-")[0]
-    return size if robot == "antmaze" and size in MAZE_LAYOUTS else None
+    match = re.fullmatch(r"antmaze-(\w+?)(-play|-diverse)?(-v\d)?", name or "")
+    return match[1] if match and match[1] in MAZE_LAYOUTS else None
 
 
 def maze_center(cell: tuple[int, int]) -> np.ndarray:

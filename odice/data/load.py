@@ -19,6 +19,7 @@ from odice.data.join import concatenate, recode
 from odice.data.names import MINARI_ID
 from odice.encoding import Encoding
 from odice.errors import OdiceError, unknown_name
+from odice.ogbench import HOST, names_of
 
 Reader = Callable[..., Dataset]
 """`(source, *, options) -> Dataset`"""
@@ -27,6 +28,7 @@ Reader = Callable[..., Dataset]
 READERS: dict[str, Reader | str] = {
     "d4rl": "odice.data.readers.d4rl",
     "minari": "odice.data.readers.minari",
+    "ogbench": "odice.data.readers.ogbench",
     "arrays": "odice.data.readers.arrays",
     "table": "odice.data.readers.table",
     "store": "odice.data.store.folder",
@@ -91,7 +93,8 @@ def load(
     """Load a data set from wherever it is.
 
     `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
-    (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), a Minari id
+    (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), OGBench's
+    single-task name (`cube-single-play-singletask-v0`, in the same folder), a Minari id
     (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of
     arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
     `format` says which reader to use where looking is not enough; `options` are the reader's own.
@@ -124,6 +127,8 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     if not path.exists():
         if format == "d4rl":
             return Found(format, [_find_d4rl(text, data_dir)], {"name": text})
+        if format == "ogbench":
+            return Found(format, [_find_ogbench(text, data_dir)], {"name": text})
         return Found(format, [text])
     if path.is_dir() and format not in FOLDER_READERS and format in SUFFIXES.values():
         return Found(format, sorted(item for item in path.iterdir() if _suffix_format(item) == format))
@@ -192,6 +197,8 @@ def _format_of_name(text: str) -> str:
 
     if text in REFERENCES:
         return "d4rl"
+    if "-singletask" in text:
+        return "ogbench"
     if MINARI_ID.fullmatch(text):
         return "minari"
     raise OdiceError(
@@ -223,3 +230,17 @@ def _find_d4rl(name: str, data_dir: str | Path | None) -> Path:
         f"{name}: looked in {folder} for {' or '.join(file_names(name))} and found none; download the file once "
         "from D4RL's host (rail.eecs.berkeley.edu/datasets/offline_rl) or a mirror you trust, and put it there."
     )
+
+
+def _find_ogbench(name: str, data_dir: str | Path | None) -> Path:
+    known, folder = names_of(name), data_dir or os.environ.get("ODICE_DATA")
+    if known is None:
+        raise OdiceError(
+            f"{name}: not the name of OGBench's single-task data, such as antmaze-large-navigate-singletask-task1-v0."
+        )
+    path = Path(folder).expanduser() / known.file if folder else None
+    if path is None or not path.is_file():
+        raise OdiceError(
+            f"{name}: {known.file} is not in {folder or 'any folder (--data-dir)'}; download {HOST}/{known.file} there."
+        )
+    return path

@@ -7,6 +7,7 @@
 | `antmaze-umaze-v2` ...             | D4RL's maze and ant, rebuilt (`envs.antmaze`); success ends the episode       |
 | `pointmaze-umaze`,                 | with the extra `mazes`: gymnasium-robotics', with a fixed start and goal cell |
 | `AntMaze_UMaze-v5` ...             |                                                                               |
+| `cube-single-singletask-task2-v0`  | with the extra `ogbench`: OGBench's, scored by success                        |
 | `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps            |
 | `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward             |
 
@@ -29,6 +30,7 @@ import numpy as np
 from odice.d4rl import ANT_ZEROS, MUJOCO_PY, REFERENCES, ROBOTS, SCORED_AS, reference_of, robot_of
 from odice.envs.options import OBS, as_vector, parts, plain, split
 from odice.errors import OdiceError
+from odice.ogbench import is_task
 
 if TYPE_CHECKING:
     import gymnasium
@@ -62,6 +64,9 @@ def resolve(name: str) -> Task:
     env_id, options = split(name)
     if options:
         return Task(name, env_id, options=options)
+    if is_task(name):
+        note = f"scores of {name} are the percentage of episodes in which the task was done"
+        return Task(name, name, reference=(0.0, 1.0), note=note)
     if maze := maze_of(name):
         return Task(name, maze.env_id, reference=(0.0, 1.0), maze=maze.name, note=maze.note)
     if name.startswith("odice/"):
@@ -99,7 +104,7 @@ def make(
     """
     import gymnasium
 
-    from odice.envs import antmaze, hospital, mazes, robotics, small
+    from odice.envs import antmaze, hospital, mazes, ogbench, robotics, small
 
     task = resolve(name)
     if ":" in task.env_id and not allow_import:
@@ -112,6 +117,8 @@ def make(
         _quiet_mujoco()
         if task.maze is not None:
             return mazes.make_maze(task.maze, max_steps=max_steps, render_mode=render_mode)
+        if is_task(task.env_id):
+            return adapt(ogbench.make_task(task.env_id, max_steps=max_steps, render_mode=render_mode), task)
         for each in (small, antmaze, hospital):
             each.register()
         if task.env_id not in gymnasium.registry and robotics.is_installed():
