@@ -9,6 +9,8 @@ import pytest
 
 from odice.cli.main import main
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def log(tmp_path):

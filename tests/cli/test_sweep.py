@@ -17,6 +17,8 @@ from odice.cli.sweep import axes
 from odice.errors import OdiceError
 from tests.training.line import line_log
 
+pytestmark = pytest.mark.fast
+
 TINY = ["--set", "value_hidden=[8]", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
 TINY_BC = ["--set", "policy_hidden=[8]", "batch_size=8", "--allow", "all"]
 SAME = ("result.json", "metrics.jsonl", "evaluations.jsonl", "policy/last/policy.safetensors")

@@ -17,6 +17,8 @@ from odice.errors import Diverged, Interrupted
 from odice.training.settings import resolve
 from tests.training.line import line_log
 
+pytestmark = pytest.mark.fast
+
 TINY = ["--value-hidden", "8", "--policy-hidden", "8", "--batch-size", "8", "--allow", "all"]
 
 

@@ -23,6 +23,8 @@ from odice.training.directory import RunDirectory
 from odice.training.pool import Pool, Worker
 from odice.training.processes import worker_settings
 
+pytestmark = pytest.mark.fast
+
 
 def cells_in(out, n=3, **options):
     return make_cells(out, ["log.npz"], ["bc"], seeds=n, **{"steps": 100, **options})

@@ -20,6 +20,8 @@ from odice.types import Batch, Transitions
 from tests.training.line import SMALL, line_log
 from tests.worlds import hospital
 
+pytestmark = pytest.mark.fast
+
 QUICK = {"steps": 40, "eval_every": 20, "quiet": True, "allow": ("all",), "env": "none"}
 
 
@@ -143,6 +145,7 @@ def test_the_range_of_returns():
 # --- held-out episodes ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tenth_is_held_out_where_there_are_enough_episodes():
     plans = {
         "few": (resolve(line_log(49), **QUICK), 49, None),
@@ -172,6 +175,7 @@ def test_a_share_that_is_none_is_refused(tmp_path):
         prepare(resolve(line_log(), holdout=0.1, stream=True, **QUICK))
 
 
+@pytest.mark.slow
 def test_held_out_numbers_stand_in_the_metrics(tmp_path):
     run = odice.train(line_log(60, discrete=True), out=tmp_path / "a", **SMALL, **QUICK)
     found = rows(run.path / "metrics.jsonl")

@@ -20,6 +20,8 @@ from odice.policy.guard import fit_guard
 from odice.policy.policy import Policy
 from tests.evaluation.ope.support import World, tabular_policy
 
+pytestmark = pytest.mark.fast
+
 UP, DOWN, WIDE = Interval(2, 1, 3, 1.2), Interval(-2, -3, -1, -2.8), Interval(0.5, -1, 2, -0.8)
 FACTS = {"episodes": 100, "outside": 0.0, "spread": 1.0}
 
