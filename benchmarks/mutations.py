@@ -87,7 +87,7 @@ MISTAKES = [
     ),
     Mistake(
         "resume: one step too far",
-        "odice/training/train.py",
+        "odice/training/loop.py",
         "return self._saved, jax.device_put(state)",
         "return self._saved + 1, jax.device_put(state)",
         "tests/training/test_resume.py",
