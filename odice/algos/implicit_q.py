@@ -89,6 +89,10 @@ class Losses(NamedTuple):
     """The loss of a temporal difference, elementwise."""
     random_actions: int = 0
     """Uniform actions per state beside the logged one, in the loss of V alone."""
+    value_updates: int = 1
+    """Steps of V per update, on the same batch."""
+    action_noise: float = 0.0
+    """Standard deviation of Gaussian noise on the logged actions, in the loss of V alone."""
 
 
 class State(NamedTuple):
@@ -121,6 +125,16 @@ def with_random_actions(batch: Batch, count: int, spec: Spec, key) -> tuple[Floa
         random = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
     obs = jnp.concatenate([batch.obs, jnp.repeat(batch.obs, count, axis=0)])
     return obs, jnp.concatenate([batch.action, random])
+
+
+NOISE_CLIP = 0.5
+"""Largest noise on an action (official codes of XQL and f-DVL)."""
+
+
+def with_noise(action: Float[Array, "n act"], scale: float, key) -> Float[Array, "n act"]:
+    """Actions with clipped Gaussian noise, within their bounds."""
+    noise = jnp.clip(scale * jax.random.normal(key, action.shape), -NOISE_CLIP, NOISE_CLIP)
+    return jnp.clip(action + noise, -1.0, 1.0)
 
 
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
@@ -165,11 +179,17 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         obs, action = with_random_actions(batch, losses.random_actions, spec, key)
-        q = min_over_heads(state.target(obs, action))
-        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q, obs)
+        if losses.action_noise:
+            action = with_noise(action, losses.action_noise, jax.random.fold_in(key, 1))
+        q_of_value = min_over_heads(state.target(obs, action))
+        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q_of_value, obs)
         value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
+        for _ in range(losses.value_updates - 1):
+            gradient = jax.grad(value_loss, has_aux=True)(value, q_of_value, obs)[0]
+            value, value_opt = step(optimizers["value"], gradient, value_opt, value)
         logged = batch.obs.shape[0]
-        q, v = q[:logged], v[:logged]
+        q = min_over_heads(state.target(batch.obs, batch.action)) if losses.action_noise else q_of_value[:logged]
+        v = v[:logged]
 
         v_used, judge = (value(batch.obs)[0], value) if cfg.fresh_value else (v, state.value)
         weight = losses.weight(q, v_used)

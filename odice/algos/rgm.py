@@ -21,7 +21,10 @@ Differs from the official code (Facebear-ljx/RGM):
   to chase it. There it is exp(min(x, 10)) as it is (`normalize=False`);
 - demonstrations are part of the union, with the rewards they have; there they are used by the discriminator alone;
 - the whole discriminator learns; there, only the upper half of its layers does;
-- half Pearson's conjugate is the one for non-negative weights.
+- half Pearson's conjugate is the one for non-negative weights;
+- for KL, three things of its lower level are not here: x is cut at 10 in V's loss (a larger one has no gradient there),
+  the policy's weights exp(x) are cut at 100, and they are divided by their sum, not by their mean: its cloning loss is
+  smaller by the size of a batch, so that the entropy's term weighs that much more.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ still pulls, here nothing does.
 The exponential is kept in range as the official code does it: the loss is divided by exp(max z), at least by exp(-1),
 which acts as an adaptive learning rate.
 
-Differs from the official code (Div99/xql, offline): no dropout; no action noise, no gradient penalty and no logarithm
-of the loss, which are off there. Discrete actions are ours.
+Differs from the official code (Div99/xql, offline): no dropout; no gradient penalty and no logarithm of the loss, which
+are off there. Discrete actions are ours, and have no noise.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class XQLConfig(ImplicitConfig):
     """Largest exponent in the loss of V (official default 7, its commands 5)."""
     random_actions: int = 0
     """Uniform actions per state beside the logged one, in the loss of V (official locomotion command: 1)."""
+    value_updates: int = 1
+    """Steps of V per update, on the same batch (official script for antmaze-medium-diverse: 4)."""
+    action_noise: float = 0.0
+    """Standard deviation of the noise on the logged actions, clipped at 0.5, in the loss of V alone (official script
+    for halfcheetah-medium: 0.1)."""
     temperature: float = 3.0
     """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
     huber_delta: float = 20.0
@@ -57,6 +62,8 @@ class XQLConfig(ImplicitConfig):
     def __post_init__(self):
         super().__post_init__()
         require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
+        require(self.value_updates >= 1, f"value_updates must be at least 1, got {self.value_updates}.")
+        require(0 <= self.action_noise < 1, f"action_noise must lie in [0, 1), got {self.action_noise}.")
         positive(self, "beta", "exponent_cap", "temperature", "huber_delta")
 
 
@@ -73,6 +80,8 @@ def losses(cfg: XQLConfig) -> Losses:
         weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
         error=lambda d: huber(d, cfg.huber_delta),
         random_actions=cfg.random_actions,
+        value_updates=cfg.value_updates,
+        action_noise=cfg.action_noise,
     )
 
 

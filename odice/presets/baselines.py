@@ -80,13 +80,34 @@ def _fdvl() -> Table:
 def _xql() -> Table:
     code = "official code of XQL (Div99/xql, dff09af)"
     mujoco, antmaze = _jax_protocols(code)
+    antmaze = antmaze._replace(eval_every=30_000)
     general = _jax_networks(code, 3e-4, layer_norm=True, batch_size=1024, huber_delta=20.0)
-    general |= settings(f"{code}, README, all commands", exponent_cap=5.0)
+    general |= settings(f"{code}, default flags", exponent_cap=7.0, beta=1.0)
     moving = settings(f"{code}, MuJoCo config", temperature=3.0)
-    moving |= settings(f"{code}, README, locomotion command", beta=1.0, random_actions=1)
     maze = settings(f"{code}, AntMaze config", temperature=10.0, cosine_steps=0)
-    maze |= settings(f"{code}, README, AntMaze command", beta=0.8)
-    return Table(general, mujoco, rows(Row(moving, mujoco), Row(maze, antmaze)))
+    # data set: what its script in offline/reproduce says; the mazes' were written for -v0
+    scripts: dict[str, dict[str, float]] = {
+        "halfcheetah-medium-v2": {"beta": 1.0, "action_noise": 0.1},
+        "hopper-medium-v2": {"beta": 5.0},
+        "walker2d-medium-v2": {"beta": 10.0},
+        "halfcheetah-medium-replay-v2": {"beta": 1.0, "exponent_cap": 5.0, "batch_size": 256},
+        "hopper-medium-replay-v2": {"beta": 2.0, "batch_size": 256},
+        "walker2d-medium-replay-v2": {"beta": 5.0, "exponent_cap": 5.0},
+        "halfcheetah-medium-expert-v2": {"beta": 1.0, "exponent_cap": 5.0},
+        "hopper-medium-expert-v2": {"beta": 2.0, "random_actions": 1},
+        "walker2d-medium-expert-v2": {"beta": 2.0, "exponent_cap": 5.0, "batch_size": 256},
+        "antmaze-umaze-v2": {"beta": 2.0, "batch_size": 256},
+        "antmaze-umaze-diverse-v2": {"beta": 5.0, "batch_size": 256, "random_actions": 1},
+        "antmaze-medium-play-v2": {"beta": 0.8, "exponent_cap": 5.0, "batch_size": 256},
+        "antmaze-medium-diverse-v2": {"beta": 0.6, "batch_size": 256, "value_updates": 4},
+        "antmaze-large-play-v2": {"beta": 0.6, "exponent_cap": 5.0},
+        "antmaze-large-diverse-v2": {"beta": 0.55, "exponent_cap": 5.0},
+    }
+    found = {}
+    for name, said in scripts.items():
+        shared, protocol = (moving, mujoco) if name in LOCOMOTION_DATA else (maze, antmaze)
+        found[name] = Row(shared | settings(f"{code}, script of this data set", **said), protocol)
+    return Table(general | moving, mujoco, found)
 
 
 # --- TD3+BC ---------------------------------------------------------------------------------------------------------

@@ -134,6 +134,35 @@ def test_one_update_equals_numpy(name, fresh):
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
 
 
+def test_several_steps_of_v_on_noisy_actions():
+    """XQL's scripts: V takes several steps with one q at noisy actions; policy and Q see the logged actions."""
+    batch = make_batch()
+    extra = {**EXTRA["xql"], "random_actions": 0, "value_updates": 3, "action_noise": 0.3}
+    algo, state = warm("xql", LINEAR | extra)
+    s, a, _, _, _ = arrays(batch)
+    noise = np.asarray(jax.random.normal(jax.random.fold_in(KEY, 1), a.shape), np.float64)
+    moved = np.clip(a + np.clip(0.3 * noise, -0.5, 0.5), -1, 1)
+    assert np.abs(moved - a).max() > 0.1
+    target = flatten(state.target)
+    q = twin(target, s, moved).min(0)
+    v_of = lambda theta, x: heads(theta, x, 1)[0]
+    theta, opt, before = flatten(state.value), state.value_opt, state
+    for _ in range(3):
+        frozen = v_of(theta, s)
+        theta = adam(
+            theta, slope(lambda at, frozen=frozen: numpy_value_loss("xql", q, v_of(at, s), frozen), theta), opt, LR
+        )
+        once = make("xql", SPEC, **(LINEAR | extra | {"value_updates": 1})).update
+        state = once(state, batch, KEY)[0]._replace(target=before.target)  # for the optimizer's moments
+        opt = state.value_opt
+    after, _ = algo.update(before, batch, KEY)
+    close(after.value, theta)
+    weight = numpy_weight("xql", twin(target, s, a).min(0), v_of(theta, s))
+    policy = flatten(before.policy)
+    loss = lambda at: -np.mean(weight * gaussian(at, s, a, tanh=True))
+    close(after.policy, adam(policy, slope(loss, policy), before.policy_opt, LR))
+
+
 def test_xql_is_a_soft_maximum():
     """The minimum over V of the Gumbel loss is beta log mean exp(q / beta)."""
     q = np.array([0.0, 0.4, 1.0, -2.0])

@@ -86,15 +86,18 @@ def test_every_preset_builds_and_names_its_sources(name, algo):
 
 
 def test_what_the_official_commands_say():
-    """READMEs of f-DVL, XQL and OptiDICE."""
+    """READMEs of f-DVL and OptiDICE, and XQL's scripts of each data set."""
     at = lambda algo, data: odice.preset("reference", algo, data).values()
     moving, maze = (at("fdvl", data) for data in ("halfcheetah-medium-expert-v2", "antmaze-large-play-v2"))
     assert (moving["divergence"], moving["lam"], moving["random_actions"]) == ("pearson", 1.0, 1)
     assert (maze["divergence"], maze["lam"], maze["temperature"]) == ("total-variation", 0.8, 10.0)
     assert "random_actions" not in maze
-    moving, maze = (at("xql", data) for data in ("halfcheetah-medium-expert-v2", "antmaze-large-play-v2"))
-    assert (moving["beta"], moving["exponent_cap"], moving["random_actions"]) == (1.0, 5.0, 1)
-    assert (maze["beta"], maze["exponent_cap"]) == (0.8, 5.0)
+    moving, maze = (at("xql", data) for data in ("hopper-medium-expert-v2", "antmaze-large-play-v2"))
+    assert (moving["beta"], moving["exponent_cap"], moving["random_actions"]) == (2.0, 7.0, 1)
+    assert (maze["beta"], maze["exponent_cap"], maze["batch_size"]) == (0.6, 5.0, 1024)
+    assert at("xql", "antmaze-medium-diverse-v2")["value_updates"] == 4
+    assert at("xql", "halfcheetah-medium-v2")["action_noise"] == 0.1
+    assert at("xql", "hopper-medium-replay-v2")["batch_size"] == 256
     umaze = at("optidice", "maze2d-umaze-v1")
     assert (umaze["extraction"], umaze["e_loss"], umaze["alpha"]) == ("projection", "mse", 0.001)
 
