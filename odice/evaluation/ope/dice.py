@@ -50,7 +50,7 @@ from jaxtyping import Array, Float, Int
 from odice.core.critics import Critic
 from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.sampling import INITIAL, sample_rows, seed_keys, step_keys
-from odice.evaluation.ope.log import Log, total_weight
+from odice.evaluation.ope.episodes import Episodes, total_weight
 from odice.types import Spec
 
 TABLE = 1 << 16
@@ -132,7 +132,7 @@ class DICE(NamedTuple):
 
 
 def dice(
-    log: Log,
+    log: Episodes,
     discount: float,
     counts: np.ndarray,
     form: Form,
@@ -160,7 +160,7 @@ def dice(
 
 
 def device_data(
-    log: Log,
+    log: Episodes,
     discount: float,
     counts: np.ndarray,
     scale: float,
@@ -172,7 +172,8 @@ def device_data(
     absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
     absorbing[:, -2], absorbing[:, -1] = clock, 1.0
     states = np.concatenate([np.column_stack([log.states, np.zeros(len(log.states), np.float32)]), absorbing])
-    nothing = np.zeros((len(absorbing), *log.policy_action.shape[1:]), log.policy_action.dtype)
+    choice = log.decisions.choice
+    nothing = np.zeros((len(absorbing), *choice.shape[1:]), choice.dtype)
     offset = len(log.states)
 
     last = log.first + log.lengths - 1
@@ -196,14 +197,14 @@ def device_data(
     both = lambda logged, added: np.concatenate([logged, added])
     arrays: dict[str, Any] = {
         "states": states,
-        "policy_action": both(log.policy_action, nothing),
+        "policy_action": both(choice, nothing),
         "here": both(log.index[steps], offset + time).astype(np.int32),
         "there": both(there[steps], offset + time + 1).astype(np.int32),
         "action": both(log.action[steps], nothing[time]),
         "reward": both(log.reward[steps] / scale, np.zeros(len(owner))).astype(np.float32),
         "goes_on": (both(log.time[steps], time) + 1 < log.horizon).astype(np.float32),
         "episode": both(log.episode[steps], owner).astype(np.int32),
-        "first": (log.first + np.arange(log.episodes)).astype(np.int32),
+        "first": (log.first + np.arange(log.n_episodes)).astype(np.int32),
         "counts": (counts / counts.mean(axis=1, keepdims=True)).astype(np.float32),
         "noise": np.zeros((), np.float32) if noise is None else noise.astype(np.float32),
     }

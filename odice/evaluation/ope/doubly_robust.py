@@ -2,34 +2,35 @@
 
     J = sum_t gamma^t [ sum_i w_{i,t-1} V(s_{i,t}) / sum_i w_{i,t-1}
                         + sum_i w_{i,t} (r_{i,t} - Q(s_{i,t}, a_{i,t})) / sum_i w_{i,t} ]
-    V(s) = Q(s, pi(s)),   w_{i,-1} = 1
+    V(s) = E_pi[Q(s, a)],   w_{i,-1} = 1
 
 If Q is right the correction has mean 0 and the weights do not matter; if the weights are right, Q only lowers the
-variance. One of the two has to be right. Where no episode follows the policy any longer all terms are 0, and the last
-one before, V, stands for everything that comes after: from there on it is FQE's word.
+variance. One of the two has to be right. Q and V of an episode come from the heads that did not learn from it, so an
+error that Q has learned by heart does not hide itself. Where no episode follows the policy any longer all terms are 0,
+and the last one before, V, stands for everything that comes after: from there on the estimate is FQE's.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from odice.evaluation.ope.fqe import FQE
+from odice.evaluation.ope.episodes import Episodes
+from odice.evaluation.ope.fqe import FQE, out_of_sample
 from odice.evaluation.ope.importance import Weighted, effective_episodes, episode_weights, weighted_mean
-from odice.evaluation.ope.log import Log
 
 
-def doubly_robust(log: Log, learned: FQE, log_ratio: np.ndarray, discount: float, counts: np.ndarray) -> Weighted:
-    """On the log and on its resamples `counts`; Q is not learned again for them."""
+def doubly_robust(
+    log: Episodes, learned: FQE, heads: np.ndarray, log_ratio: np.ndarray, discount: float, counts: np.ndarray
+) -> Weighted:
+    """On the log and on its resamples `counts`; Q is not learned again for them. `heads` are FQE's own resamples."""
     observed = log.observed.astype(np.float64)
     weights = episode_weights(log, log_ratio)
     before, after = weights[:, :-1] * observed, weights[:, 1:] * observed
-    everyone = np.ones((1, log.episodes))
-    value, replicates = [], []
-    for row, gamma in enumerate((discount, 1.0)):
-        discounting = gamma ** np.arange(log.horizon)
-        v = log.table(learned.v[row][log.index])
-        errors = log.table(log.reward - learned.q[row])
-        for counted, out in ((everyone, value), (counts, replicates)):
-            means = weighted_mean(before, v, counted) + weighted_mean(after, errors, counted)
-            out.append(means @ discounting)
-    return Weighted(np.array(value)[:, 0], np.array(replicates), effective_episodes(after))
+    everyone = np.ones((1, log.n_episodes))
+    discounting = discount ** np.arange(log.horizon)
+    v = log.table(out_of_sample(learned.v[:, log.index], heads, log.episode))
+    errors = log.table(log.reward - out_of_sample(learned.q, heads, log.episode))
+    value, replicates = (
+        (weighted_mean(before, v, c) + weighted_mean(after, errors, c)) @ discounting for c in (everyone, counts)
+    )
+    return Weighted(float(value[0]), replicates, effective_episodes(after))

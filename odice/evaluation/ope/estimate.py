@@ -1,4 +1,4 @@
-"""`odice.estimate`: every estimator on one log, what they say together, and the verdict."""
+"""`odice.estimate`: every estimator on the episodes that may judge a policy, and the verdict."""
 
 from __future__ import annotations
 
@@ -11,33 +11,43 @@ import numpy as np
 from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.ope.behavior import Behavior, CloneConfig, clone
-from odice.evaluation.ope.bootstrap import REPLICATES, Interval, from_heads, percentile, resample, widened
+from odice.evaluation.ope.candidate import Candidate
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
+from odice.evaluation.ope.episodes import Episodes, make_episodes
 from odice.evaluation.ope.fqe import FQEConfig, fqe
+from odice.evaluation.ope.held_out import judges
 from odice.evaluation.ope.importance import Weighted, behavior_return, importance
-from odice.evaluation.ope.log import Log, make_log
-from odice.evaluation.ope.verdict import MASS, MIN_EPISODES, MIN_SHARE, Verdict, judge, together
+from odice.evaluation.ope.intervals import ALPHA, REPLICATES, Interval, betting_interval, resample, student
+from odice.evaluation.ope.one_step import one_step
+from odice.evaluation.ope.verdict import MIN_EPISODES, Verdict, conclude
 from odice.jsonable import jsonable
 from odice.policy.policy import Policy
 
-ESTIMATORS = ("fqe", "importance", "doubly-robust", *FORMS)
-DEFAULT = ("fqe", "importance", "doubly-robust", "gradient-dice")
+BASIC = ("fqe", "importance", "doubly-robust", "one-step")
+"""What the verdict rests on: always run. A one-step log with known propensities has `propensity` too."""
+ESTIMATORS = (*BASIC, *FORMS)
 DISCOUNT = 0.99
+FACTOR = 1.5
+"""The heads of FQE share data and networks, so their spread understates the error; chosen by benchmarks/calibration.py
+on one half of its worlds."""
+MIN_SHARE, MASS = 0.02, (0.7, 1.4)
+"""Of density ratios: the effective share of the log that they must leave, and the total mass that counts as 1."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one estimator says."""
+    """What one estimator finds."""
 
     name: str
-    discounted: Interval
-    undiscounted: Interval | None
+    value: Interval | None
+    """The policy's return; None for `one-step`, which only estimates differences."""
     improvement: Interval
-    """Over the behavior, discounted; both on the same resamples of the episodes."""
-    undiscounted_improvement: Interval | None
+    """Over the behavior, on the same resamples of the episodes."""
+    error: float
+    """Standard error of the improvement."""
     effective: float | None
-    """Effective sample size: episodes for importance weights, a share of the log for density ratios."""
+    """Effective sample size: episodes for weights, a share of the log for density ratios."""
     unusable: str
     """Why the verdict does not use it, or nothing."""
     details: dict[str, Any]
@@ -48,9 +58,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Everything that the log says about the policy."""
+    """Everything that a log says about a policy."""
 
     source: str
+    judged_by: str
+    """A sentence: which episodes these are."""
     episodes: int
     steps: int
     cut: int
@@ -58,142 +70,184 @@ class Estimates:
     horizon: int
     discount: float
     behavior: Interval
-    """Discounted return of the log's own episodes."""
-    behavior_undiscounted: Interval
+    """Return of the log's own episodes."""
+    possible: tuple[float, float]
+    """The least and the most that an episode earned; estimates are clipped to it."""
     calibration: float
+    known: bool
+    """Whether the log gives the behavior's probabilities."""
     outside: float
     agreement: float
     discrete: bool
     estimates: dict[str, Estimate]
-    together: Interval
-    """FQE's estimate with the interval of all that were learned: see `verdict.together`."""
     spread: float
-    """Standard deviation of the log's discounted returns."""
-    disagreement: float
-    """Largest difference between the discounted estimates of the usable estimators, in standard deviations of
-    returns."""
+    """Standard deviation of the log's returns."""
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         fields = {key: value for key, value in vars(self).items() if key not in ("estimates", "verdict")}
         estimates = {name: one.to_dict() for name, one in self.estimates.items()}
-        return jsonable({**_plain(fields), "estimates": estimates, "verdict": self.verdict._asdict()})
+        return jsonable({**_plain(fields), "estimates": estimates, "verdict": self.verdict.to_dict()})
 
 
 def estimate(
-    policy: Policy,
+    policy: Candidate,
     data: Any,
     *,
-    estimators: Sequence[str] = DEFAULT,
+    estimators: Sequence[str] = (),
     discount: float | None = None,
     horizon: int | None = None,
     updates: int | None = None,
-    heads: int = 5,
+    heads: int | None = None,
+    candidates: int = 1,
     seed: int = 0,
 ) -> Estimates:
-    """What a policy would earn, from a log alone, with intervals and a verdict. For an estimate by episodes see
-    `odice.evaluate`.
+    """What a policy would earn, from a log alone, with intervals and a verdict. In an environment see `odice.evaluate`.
 
-    data: anything `odice.load` takes.
-    discount: by default that of the policy's own training, else 0.99.
-    horizon: steps that count; by default the longest episode of the log.
-    updates: of FQE; the other networks' change in proportion.
+    A policy of a run is judged by the episodes that were held out of its training, if this is the log it was trained
+    on.
+
+    Args:
+        policy: an odice policy, a function of observations, or a column of decisions (`candidate`).
+        data: anything `odice.load` takes.
+        estimators: of the DICE family, shown beside those that the verdict rests on.
+        discount: by default that of the policy's own training, else 0.99; 1 for the undiscounted return.
+        horizon: steps that count; by default the longest episode of the log.
+        updates: of FQE; the other networks' change in proportion.
+        heads: of FQE.
+        candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
+        seed: of the estimators.
     """
     dataset = load(data, encoding=policy.encoding)
     discount = _check(policy, estimators, discount, updates, heads)
-    log = make_log(policy, dataset, horizon)
-    return Work(log, discount, updates, heads, seed).run(estimators, dataset.meta.source)
+    by = judges(policy, dataset)
+    if horizon is None:  # that of the whole log: a part of it may happen to be shorter
+        horizon = None if by.data is dataset else int(dataset.lengths.max())
+    log = make_episodes(policy, by.data, horizon)
+    work = Work(log, discount, updates, heads, seed, ALPHA / candidates)
+    return work.run(estimators, dataset.meta.source, by.sentence, by.origin == "trained on")
 
 
-def _check(policy: Policy, estimators: Sequence[str], discount: float | None, updates: int | None, heads: int) -> float:
+def _check(
+    policy: Candidate, estimators: Sequence[str], discount: float | None, updates: int | None, heads: int | None
+) -> float:
     for name in estimators:
         if name not in ESTIMATORS:
             raise unknown_name("estimator", name, ESTIMATORS)
-    if "fqe" not in estimators:
-        raise OdiceError("The estimators must include fqe: the verdict and doubly-robust are built on it.")
-    if (updates is not None and updates < 10) or heads < 2:
+    if (updates is not None and updates < 10) or (heads is not None and heads < 2):
         raise OdiceError(f"--updates must be at least 10 and heads at least 2, got {updates} and {heads}.")
     if discount is None:
-        given = dict(policy.about.get("config") or {}).get("discount")
-        discount = float(given) if isinstance(given, float) and 0 < given < 1 else DISCOUNT
-    if not 0 < discount < 1:
-        raise OdiceError(
-            f"--discount must lie between 0 and 1, got {discount:g}; the undiscounted return is shown anyway."
-        )
+        about = policy.about if isinstance(policy, Policy) else {}
+        given = dict(about.get("config") or {}).get("discount")
+        discount = float(given) if isinstance(given, float) and 0 < given <= 1 else DISCOUNT
+    if not 0 < discount <= 1:
+        raise OdiceError(f"--discount must lie above 0 and be at most 1 (the undiscounted return), got {discount:g}.")
+    if discount == 1 and any(name in FORMS for name in estimators):
+        raise OdiceError("Density ratios need a discount below 1; leave out --estimators or give --discount 0.99.")
     return discount
 
 
 class Work:
     """One log, its resamples, and what the estimators share."""
 
-    def __init__(self, log: Log, discount: float, updates: int | None = None, heads: int = 5, seed: int = 0):
-        self.log, self.discount, self.seed = log, discount, seed
+    def __init__(
+        self,
+        log: Episodes,
+        discount: float,
+        updates: int | None = None,
+        heads: int | None = None,
+        seed: int = 0,
+        alpha: float = ALPHA,
+    ):
+        self.log, self.discount, self.seed, self.alpha = log, discount, seed, alpha
+        heads = FQEConfig().heads if heads is None else heads
         pace = 1.0 if updates is None else updates / FQEConfig().updates
         scaled = lambda config, *names: replace(config, **{n: max(10, round(pace * getattr(config, n))) for n in names})
         self.fqe_config = scaled(FQEConfig(heads=heads), "updates", "start_updates")
         self.clone_config = scaled(CloneConfig(), "updates")
         self.dice_config = scaled(DICEConfig(), "updates")
         rng = np.random.default_rng(seed)
-        self.heads, self.counts = (resample(log.episodes, n, rng) for n in (heads, REPLICATES))
-        self.spreads = [float(log.to_go(gamma)[log.first].std()) for gamma in (discount, 1.0)]
-        """Of the log's returns, discounted and not."""
+        self.heads, self.counts = (resample(log.n_episodes, n, rng) for n in (heads, REPLICATES))
+        returns = log.to_go(discount)[log.first][log.complete]
+        self.possible, self.spread = (float(returns.min()), float(returns.max())), float(returns.std())
         self.logged = behavior_return(log, discount, self.counts)
         self.logged_heads = behavior_return(log, discount, self.heads).replicates
 
     def behavior(self) -> Behavior:
-        """The behavior, cloned, and the policy beside it."""
+        """The behavior, cloned, and the policy in comparison."""
         return clone(self.log, self.clone_config, self.seed)
 
-    def run(self, estimators: Sequence[str], source: str) -> Estimates:
+    def run(self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False) -> Estimates:
         log, behavior = self.log, self.behavior()
-        found = self._estimates(estimators, behavior)
-        usable = [one.discounted.mean for one in found.values() if not one.unusable]
-        spread = self.spreads[0]
-        verdict = judge(
+        found = self._basic(behavior)
+        found |= {name: self.dice(name, behavior) for name in estimators if name in FORMS}
+        verdict = conclude(
             {name: one.improvement for name, one in found.items()},
-            found["fqe"].undiscounted_improvement or found["fqe"].improvement,
             {name: one.unusable for name, one in found.items()},
-            episodes=log.episodes,
+            episodes=log.n_episodes,
             outside=behavior.outside,
-            spread=spread,
+            known=behavior.known,
+            trained_on=trained_on,
+            confidence=1 - self.alpha,
         )
+        own = student(self.logged.value, float(self.logged.replicates.std()), log.n_episodes - 1, self.alpha)
         return Estimates(
             source=source,
-            episodes=log.episodes,
+            judged_by=judged_by,
+            episodes=log.n_episodes,
             steps=log.steps,
             cut=int((~log.complete).sum()),
             horizon=log.horizon,
             discount=self.discount,
-            behavior=percentile(self.logged.value[0], self.logged.replicates[0]),
-            behavior_undiscounted=percentile(self.logged.value[1], self.logged.replicates[1]),
+            behavior=own,
+            possible=self.possible,
             calibration=behavior.calibration,
+            known=behavior.known,
             outside=behavior.outside,
             agreement=behavior.agreement,
             discrete=log.spec.discrete,
             estimates=found,
-            together=together({name: one.discounted for name, one in found.items()}),
-            spread=spread,
-            disagreement=(max(usable) - min(usable)) / max(spread, 1e-12) if usable else 0.0,
+            spread=self.spread,
             verdict=verdict,
         )
 
-    def _estimates(self, estimators: Sequence[str], behavior: Behavior) -> dict[str, Estimate]:
-        learned = fqe(self.log, self.discount, self.heads, self.fqe_config, self.seed)
+    def _basic(self, behavior: Behavior) -> dict[str, Estimate]:
+        log, ratio = self.log, behavior.log_ratio
+        learned = fqe(log, self.discount, self.heads, self.fqe_config, self.seed)
         found = {"fqe": self._learned("fqe", learned.replicates, None, "", {"loss": learned.loss})}
-        ratio = behavior.log_ratio
-        if "importance" in estimators:
-            found["importance"] = self._weighted("importance", importance(self.log, ratio, self.discount, self.counts))
-        if "doubly-robust" in estimators:
-            robust = doubly_robust(self.log, learned, ratio, self.discount, self.counts)
-            found["doubly-robust"] = self._weighted("doubly-robust", robust)
-        for name in estimators:
-            if name in FORMS:
-                found[name] = self.dice(name, behavior)
+        found["importance"] = self._weighted("importance", importance(log, ratio, self.discount, self.counts))
+        robust = doubly_robust(log, learned, self.heads, ratio, self.discount, self.counts)
+        found["doubly-robust"] = self._weighted("doubly-robust", robust)
+        single = one_step(log, ratio, self.discount, self.seed)
+        interval = student(single.value, single.error, single.effective - 1, self.alpha)
+        why = _few(single.effective, log)
+        found["one-step"] = Estimate("one-step", None, interval, single.error, single.effective, why, {})
+        if log.horizon == 1 and behavior.known:
+            found["propensity"] = self._randomized(ratio)
         return found
+
+    def _randomized(self, log_ratio: np.ndarray) -> Estimate:
+        """A one-step log whose propensities are known: exact.
+
+        (w - 1) (r - c) has the mean J(pi) - J(b), whatever the constant c is; the mean reward of the other half of the
+        log makes its variance small.
+        """
+        reward, weight = self.log.reward.astype(np.float64), np.exp(log_ratio)
+        half = np.random.default_rng(self.seed).permutation(len(reward)) % 2
+        center = np.where(half == 0, reward[half == 1].mean(), reward[half == 0].mean())
+        most = max(float(weight.max()) - 1, 1.0) * (reward.max() - reward.min())
+        gain = betting_interval((weight - 1) * (reward - center), -most, most, self.alpha)
+        gain = gain.clipped(self.possible[0] - self.logged.value, self.possible[1] - self.logged.value)
+        value = Interval(*(self.logged.value + end for end in gain))
+        error = float(np.std((weight - 1) * (reward - center)) / len(reward) ** 0.5)
+        effective = float(weight.sum() ** 2 / max(np.sum(weight**2), 1e-12))
+        return Estimate("propensity", value, gain, error, effective, _few(effective, self.log), {})
 
     def dice(self, name: str, behavior: Behavior) -> Estimate:
         """One member of the DICE family."""
+        if not self.log.decisions.deterministic:
+            raise OdiceError(f"{name} needs a deterministic policy; leave it out.")
         ratio = dice(self.log, self.discount, self.heads, FORMS[name], self.dice_config, self.seed, behavior.spread)
         why = ""
         if ratio.effective < MIN_SHARE:
@@ -202,43 +256,52 @@ class Work:
             why = f"its weights sum to {ratio.mass:.2f} and should to 1: it has not converged"
         details: dict[str, Any] = {"mass": ratio.mass}
         if FORMS[name].reward:
-            details |= {
-                "primal": from_heads(ratio.primal).to_dict(),
-                "lagrangian": from_heads(ratio.lagrangian).to_dict(),
-            }
-        return self._learned(name, ratio.dual[None], ratio.effective, why, details)
+            details |= {"primal": float(ratio.primal.mean()), "lagrangian": float(ratio.lagrangian.mean())}
+        return self._learned(name, ratio.dual, ratio.effective, why, details)
 
     def _learned(
         self, name: str, replicates: np.ndarray, effective: float | None, why: str, details: dict[str, Any]
     ) -> Estimate:
-        both = len(replicates) == 2
-        wide = lambda values, row: widened(from_heads(values), self.spreads[row])
+        gain = replicates - self.logged_heads
+        errors = [FACTOR * float(np.std(values, ddof=1)) for values in (replicates, gain)]
+        freedom = len(replicates) - 1
+        return self._estimate(
+            name, float(replicates.mean()), float(gain.mean()), errors, freedom, effective, why, details
+        )
+
+    def _weighted(self, name: str, found: Weighted) -> Estimate:
+        gain = found.value - self.logged.value
+        errors = [float(np.std(r)) for r in (found.replicates, found.replicates - self.logged.replicates)]
+        why = _few(found.effective, self.log)
+        return self._estimate(name, found.value, gain, errors, found.effective - 1, found.effective, why, {})
+
+    def _estimate(
+        self,
+        name: str,
+        value: float,
+        gain: float,
+        errors: list[float],
+        freedom: float,
+        effective: float | None,
+        why: str,
+        details: dict[str, Any],
+    ) -> Estimate:
+        """Intervals of a return and of a gain, within what is possible."""
+        (least, most), base = self.possible, self.logged.value
         return Estimate(
             name,
-            wide(replicates[0], 0),
-            wide(replicates[1], 1) if both else None,
-            wide(replicates[0] - self.logged_heads[0], 0),
-            wide(replicates[1] - self.logged_heads[1], 1) if both else None,
+            student(value, errors[0], freedom, self.alpha).clipped(least, most),
+            student(gain, errors[1], freedom, self.alpha).clipped(least - base, most - base),
+            errors[1],
             effective,
             why,
             details,
         )
 
-    def _weighted(self, name: str, found: Weighted) -> Estimate:
-        few = found.effective < MIN_EPISODES
-        why = f"its weights leave {found.effective:.1f} of {self.log.episodes} episodes" if few else ""
-        own, behavior = found, self.logged
-        gain, more = own.value - behavior.value, own.replicates - behavior.replicates
-        return Estimate(
-            name,
-            percentile(own.value[0], own.replicates[0]),
-            percentile(own.value[1], own.replicates[1]),
-            percentile(gain[0], more[0]),
-            percentile(gain[1], more[1]),
-            found.effective,
-            why,
-            {},
-        )
+
+def _few(effective: float, log: Episodes) -> str:
+    few = effective < MIN_EPISODES
+    return f"its weights leave {effective:.1f} of {log.n_episodes} episodes" if few else ""
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:

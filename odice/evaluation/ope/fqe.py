@@ -1,17 +1,15 @@
 """Fitted Q evaluation: the Q function of the policy, learned from the log's transitions.
 
-    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m Qbar(s', pi(s'), t + 1),   m = 0 at terminal, horizon
-    estimate          E[Q(s0, pi(s0), 0)] over the episodes' first states
+    minimise over Q   E_D[(Q(s, a, t) - y)^2],     y = r + gamma m V(s', t + 1),   m = 0 at terminal and horizon
+    V(s, t) = E_pi[Qbar(s, a, t)],                 estimate = E[V(s0, 0)] over the episodes' first states
 
-Qbar is a slow copy of Q. A step at which the log was merely cut goes on (m = 1). Four things beside the textbook:
+Qbar is a slow copy of Q. A step at which the log was merely cut goes on (m = 1). Beyond the textbook:
 
 - Q is fitted first to the returns that followed in the log, which is the Q function of the behavior. What few updates
   leave of the start is then the behavior's value, and the estimate errs towards "no better than the behavior".
-- Targets are clipped to what the log's rewards allow in the steps that are left, so extrapolation cannot run away.
-- Every head learns on its own resample of the episodes: the heads are bootstrap replicates (`bootstrap`).
-- Discounted and undiscounted returns are learned side by side, by one half of the heads each. Without a discount,
-  values travel one step per copy of the target: with few updates and long episodes that estimate leans on its start,
-  the behavior.
+- V is clipped to what was ever earned from any step of the log, so extrapolation cannot leave the possible range.
+- Every head learns on its own resample of the episodes: the heads are bootstrap replicates (`intervals`), and for each
+  episode some heads have never seen it (`out_of_sample`).
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from jaxtyping import Array, Float, Int
 from odice.core.critics import Critic
 from odice.core.optim import adam, opt_init, polyak, step
 from odice.core.sampling import sample_rows, seed_keys, step_keys
-from odice.evaluation.ope.log import CHUNK, Log
+from odice.evaluation.ope.episodes import CHUNK, Episodes
+from odice.evaluation.ope.padding import pad
 
 
 @dataclass(frozen=True)
 class FQEConfig:
-    """Small, so that it takes about a minute on one core."""
+    """Small, so that it takes seconds on one core."""
 
-    heads: int = 5
-    """Per discount; each on its own resample of the episodes."""
+    heads: int = 8
     hidden: tuple[int, ...] = (64, 64)
-    updates: int = 3000
-    start_updates: int = 500
+    updates: int = 1500
+    start_updates: int = 300
     """Of the fit to the behavior's returns, before."""
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -48,95 +46,94 @@ class FQEConfig:
 
 
 class Data(NamedTuple):
-    """The log on the device, as both fits need it; `heads` are all heads, of both discounts."""
+    """The log on the device. Arrays are padded: only the first `size` of `rows` count."""
 
     states: Float[Array, "states obs"]
-    policy_action: Array
+    decision: Array
+    """Probabilities of discrete actions, or continuous actions, in each state."""
     rows: Int[Array, " n"]
+    size: Int[Array, ""]
     index: Int[Array, " steps"]  # pyright: ignore[reportIncompatibleMethodOverride]
     action: Array
     reward: Float[Array, " steps"]
     goes_on: Float[Array, " steps"]
     episode: Int[Array, " steps"]
-    left: Int[Array, " steps"]
-    """Steps left after this one."""
-    to_go: Float[Array, "steps heads"]
+    to_go: Float[Array, " steps"]
     counts: Float[Array, "episodes heads"]
     started: Float[Array, "episodes heads"]
     """The counts, 0 for incomplete episodes."""
-    discount: Float[Array, " heads"]
-    shift: Float[Array, " heads"]
-    scale: Float[Array, " heads"]
-    low: Float[Array, "horizon_1 heads"]
-    """The least value that so many steps can have."""
-    high: Float[Array, "horizon_1 heads"]
+    discount: Float[Array, ""]
+    shift: Float[Array, ""]
+    scale: Float[Array, ""]
+    low: Float[Array, ""]
+    """The least that was ever earned from a step on, and the most."""
+    high: Float[Array, ""]
 
 
 class FQE(NamedTuple):
-    """What was learned. Rows are the discounted and the undiscounted return."""
+    """What was learned."""
 
-    replicates: Float[np.ndarray, "2 heads"]
+    replicates: Float[np.ndarray, " heads"]
     """The estimate of each head, over its own resample of the first states."""
-    q: Float[np.ndarray, "2 steps"]
-    """Q(s, a, t) at the logged actions, the mean of the heads."""
-    v: Float[np.ndarray, "2 states"]
-    """Q(s, pi(s), t) in every state of the log."""
+    q: Float[np.ndarray, "heads steps"]
+    """Q(s, a, t) at the logged actions."""
+    v: Float[np.ndarray, "heads states"]
+    """V(s, t) in every state of the log."""
     loss: float
     """Mean squared error of the last updates, in units of the variance of returns."""
 
 
-def fqe(log: Log, discount: float, counts: np.ndarray, config: FQEConfig | None = None, seed: int = 0) -> FQE:
+def fqe(log: Episodes, discount: float, counts: np.ndarray, config: FQEConfig | None = None, seed: int = 0) -> FQE:
     """Learn Q with the resamples `counts` (heads, episodes), and read the estimates from it."""
     config = config or FQEConfig()
-    data = device_data(log, (discount, 1.0), counts)
-    critic, loss = _fit(data, log, config, seed)
-    both = lambda x: np.asarray(x, np.float64).reshape(2, len(counts), -1)
-    q = both(_values(critic, data, log.states[log.index], log.action))
-    v = both(_values(critic, data, log.states, log.policy_action))
-    first = v[:, :, log.first + np.arange(log.episodes)]
-    replicates = np.sum(first * counts[None], axis=-1) / counts.sum(-1)[None]
-    return FQE(replicates, q.mean(1), v.mean(1), float(loss))
+    data = device_data(log, discount, counts)
+    init_key, loop_key = seed_keys(seed)
+    critic, loss = _run(data, Critic(init_key, log.spec, config.hidden, heads=len(counts)), loop_key, config)
+    q = _everywhere(_logged, critic, data, log.states[log.index], log.action)
+    v = _everywhere(_policy, critic, data, log.states, np.asarray(_decision(log)))
+    first = v[:, log.first + np.arange(log.n_episodes)]
+    return FQE(np.sum(first * counts, axis=-1) / counts.sum(-1), q, v, float(loss))
 
 
-def device_data(log: Log, discounts: tuple[float, ...], counts: np.ndarray) -> Data:
-    """Heads in the order of the discounts, each discount with all resamples."""
-    heads = len(counts)
-    spread = lambda columns: np.repeat(np.stack(columns, axis=-1), heads, axis=-1).astype(np.float32)
-    to_go = [log.to_go(discount) for discount in discounts]
-    whole = log.complete[log.episode]
-    most = [np.concatenate([[0.0], np.cumsum(discount ** np.arange(log.horizon))]) for discount in discounts]
-    worst, best = float(log.reward.min()), float(log.reward.max())
-    if log.terminated.any():  # after the end nothing is earned
-        worst, best = min(worst, 0.0), max(best, 0.0)
-    tiled = np.tile(counts.T, (1, len(discounts))).astype(np.float32)
-    shift = np.array([values[whole].mean() for values in to_go])
+def out_of_sample(values: np.ndarray, heads: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    """(steps,) the mean of the values (heads, steps) over the heads that did not learn from the step's episode.
+
+    Where every head has seen the episode (with eight heads, one episode in forty) it is the mean over all.
+    """
+    unseen = (heads[:, episode] == 0).astype(np.float64)
+    weight = np.where(unseen.any(axis=0), unseen, 1.0)
+    return np.sum(values * weight, axis=0) / weight.sum(axis=0)
+
+
+def _decision(log: Episodes) -> np.ndarray:
+    return log.decisions.continuous if log.decisions.prob is None else log.decisions.prob
+
+
+def device_data(log: Episodes, discount: float, counts: np.ndarray) -> Data:
+    to_go = log.to_go(discount)
+    known = to_go[log.complete[log.episode]]
+    rows = np.flatnonzero(log.known_next).astype(np.int32)
+    tiled = counts.T.astype(np.float32)
     arrays: dict[str, Any] = {
-        "states": log.states,
-        "policy_action": log.policy_action,
-        "rows": np.flatnonzero(log.known_next).astype(np.int32),
-        "index": log.index.astype(np.int32),
-        "action": log.action,
-        "reward": log.reward,
-        "goes_on": log.goes_on,
-        "episode": log.episode.astype(np.int32),
-        "left": (log.horizon - 1 - log.time).astype(np.int32),
-        "to_go": spread(to_go),
-        "counts": tiled,
-        "started": tiled * log.complete[:, None].astype(np.float32),
-        "discount": np.repeat(np.asarray(discounts, np.float32), heads),
-        "shift": np.repeat(shift, heads).astype(np.float32),
-        "scale": np.repeat([max(float(v[whole].std()), 1e-6 + 1e-3 * abs(v).max()) for v in to_go], heads).astype(
-            np.float32
-        ),
-        "low": spread([worst * m for m in most]),
-        "high": spread([best * m for m in most]),
+        "states": pad(log.states),
+        "decision": pad(_decision(log)),
+        "rows": pad(rows),
+        "size": np.int32(len(rows)),
+        "index": pad(log.index.astype(np.int32)),
+        "action": pad(log.action),
+        "reward": pad(log.reward),
+        "goes_on": pad(log.goes_on),
+        "episode": pad(log.episode.astype(np.int32)),
+        "to_go": pad(to_go.astype(np.float32)),
+        "counts": pad(tiled),
+        "started": pad(tiled * log.complete[:, None].astype(np.float32)),
+        "discount": np.float32(discount),
+        "shift": np.float32(known.mean()),
+        "scale": np.float32(max(float(known.std()), 1e-6 + 1e-3 * float(np.abs(known).max()))),
+        "low": np.float32(known.min()),
+        "high": np.float32(known.max()),
     }
     return jax.device_put(Data(**arrays))
-
-
-def _fit(data: Data, log: Log, config: FQEConfig, seed: int) -> tuple[Critic, Float[Array, ""]]:
-    init_key, loop_key = seed_keys(seed)
-    return _run(data, Critic(init_key, log.spec, config.hidden, heads=data.discount.shape[0]), loop_key, config)
 
 
 @partial(jax.jit, static_argnames="config")
@@ -144,20 +141,22 @@ def _run(data: Data, critic: Critic, loop_key, config: FQEConfig) -> tuple[Criti
     total = config.start_updates + config.updates
     optimizer = adam(optax.cosine_decay_schedule(config.learning_rate, total, 0.05))
 
-    def update(make_target):
-        def one(carry, number):
-            critic, target, state = carry
-            rows = data.rows[sample_rows(step_keys(loop_key, number)[0], config.batch_size, data.rows.shape[0])]
-            value, gradient = jax.value_and_grad(_loss)(critic, data, rows, *make_target(target, data, rows))
-            critic, state = step(optimizer, gradient, state, critic)
-            return (critic, polyak(critic, target, config.polyak), state), value / critic.size
+    def one(carry, number):
+        critic, target, state = carry
+        rows = data.rows[sample_rows(step_keys(loop_key, number)[0], config.batch_size, data.size)]
+        starting = number < config.start_updates
+        wanted, weight = jax.tree.map(
+            lambda start, later: jnp.where(starting, start, later),
+            _behavior_target(critic, data, rows),
+            _policy_target(target, data, rows),
+        )
+        value, gradient = jax.value_and_grad(_loss)(critic, data, rows, wanted, weight)
+        critic, state = step(optimizer, gradient, state, critic)
+        # While Q is fitted to the behavior its copy is Q itself.
+        target = polyak(critic, target, jnp.where(starting, 1.0, config.polyak))
+        return (critic, target, state), value / critic.size
 
-        return one
-
-    start = critic, critic, opt_init(optimizer, critic)
-    (critic, _, state), _ = jax.lax.scan(update(_behavior_target), start, jnp.arange(config.start_updates))
-    steps = jnp.arange(config.start_updates, total)
-    (critic, _, _), losses = jax.lax.scan(update(_policy_target), (critic, critic, state), steps)
+    (critic, _, _), losses = jax.lax.scan(one, (critic, critic, opt_init(optimizer, critic)), jnp.arange(total))
     return critic, jnp.mean(losses[-max(1, config.updates // 10) :])
 
 
@@ -167,25 +166,40 @@ def _loss(critic: Critic, data: Data, rows, wanted, weight) -> Float[Array, ""]:
     return jnp.mean(weight * jnp.square(error), axis=-1).sum()
 
 
-def _behavior_target(_, data: Data, rows) -> tuple[Array, Array]:
-    wanted = (data.to_go[rows] - data.shift[None]) / data.scale[None]
-    return wanted.T, data.started[data.episode[rows]].T
+def _behavior_target(critic: Critic, data: Data, rows) -> tuple[Array, Array]:
+    wanted = (data.to_go[rows] - data.shift) / data.scale
+    return jnp.broadcast_to(wanted[None], (critic.size, len(rows))), data.started[data.episode[rows]].T
 
 
 def _policy_target(target: Critic, data: Data, rows) -> tuple[Array, Array]:
-    following, left = data.index[rows] + 1, data.left[rows]
-    ahead = target(data.states[following], data.policy_action[following]).T * data.scale[None] + data.shift[None]
-    ahead = data.discount[None] * jnp.clip(ahead, data.low[left], data.high[left])
-    wanted = data.reward[rows][:, None] + data.goes_on[rows][:, None] * ahead
-    return ((wanted - data.shift[None]) / data.scale[None]).T, data.counts[data.episode[rows]].T
+    following = data.index[rows] + 1
+    ahead = _value(target, data.states[following], data.decision[following]) * data.scale + data.shift
+    ahead = data.discount * jnp.clip(ahead, data.low, data.high)
+    wanted = data.reward[rows][None] + data.goes_on[rows][None] * ahead
+    return (wanted - data.shift) / data.scale, data.counts[data.episode[rows]].T
+
+
+def _value(critic: Critic, states, decision) -> Float[Array, "heads n"]:
+    """The expectation of Q over what the policy does."""
+    if critic.discrete:
+        return jnp.sum(critic.every(states) * decision[None], axis=-1)
+    return critic(states, decision)
 
 
 @jax.jit
-def _call(critic: Critic, data: Data, states, actions):
-    return critic(states, actions) * data.scale[:, None] + data.shift[:, None]
+def _logged(critic: Critic, data: Data, states, actions):
+    return critic(states, actions) * data.scale + data.shift
 
 
-def _values(critic: Critic, data: Data, states: np.ndarray, actions: np.ndarray) -> Float[np.ndarray, "heads n"]:
-    """Q of every head in the units of rewards, in pieces."""
-    pieces = [_call(critic, data, states[i : i + CHUNK], actions[i : i + CHUNK]) for i in range(0, len(states), CHUNK)]
-    return np.concatenate(pieces, axis=-1)
+@jax.jit
+def _policy(critic: Critic, data: Data, states, decision):
+    return jnp.clip(_value(critic, states, decision) * data.scale + data.shift, data.low, data.high)
+
+
+def _everywhere(function, critic: Critic, data: Data, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """(heads, n) in the units of rewards, in pieces."""
+    pieces = []
+    for i in range(0, len(states), CHUNK):
+        part = states[i : i + CHUNK]
+        pieces.append(np.asarray(function(critic, data, pad(part), pad(actions[i : i + CHUNK])))[:, : len(part)])
+    return np.concatenate(pieces, axis=-1).astype(np.float64)

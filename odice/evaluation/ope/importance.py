@@ -3,7 +3,7 @@
     w_{i,t} = prod_{k <= t} pi(a_k|s_k) / b(a_k|s_k)                 of episode i
     J = sum_t gamma^t  sum_i w_{i,t} r_{i,t} / sum_i w_{i,t}         per decision, weighted
 
-Weights are normalized at every time, so no episode can count more than all together (a little bias for far less
+Weights are normalized at every time, so the estimate stays within what episodes earned (a little bias for far less
 variance). An episode that terminated stays in the sums with reward 0, for it earns nothing more; one that was cut
 leaves them. The behavior's own return is the same sum with every weight 1.
 
@@ -19,23 +19,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odice.evaluation.ope.log import Log
+from odice.evaluation.ope.episodes import Episodes
 
 
 class Weighted(NamedTuple):
-    """An estimate for both discounts, and again on every resample of the episodes."""
+    """An estimate, and the same on every resample of the episodes."""
 
-    value: np.ndarray
-    """(2,) discounted, undiscounted."""
+    value: float
     replicates: np.ndarray
-    """(2, replicates)"""
     effective: float
     """Effective number of episodes."""
 
 
-def episode_weights(log: Log, log_ratio: np.ndarray) -> np.ndarray:
+def episode_weights(log: Episodes, log_ratio: np.ndarray) -> np.ndarray:
     """(episodes, horizon + 1) w_{i,t-1} at column t, so column 0 is 1; of each column only the proportions count."""
-    table = np.concatenate([np.zeros((log.episodes, 1)), np.cumsum(log.table(log_ratio), axis=1)], axis=1)
+    table = np.concatenate([np.zeros((log.n_episodes, 1)), np.cumsum(log.table(log_ratio), axis=1)], axis=1)
     top = table.max(axis=0, keepdims=True)
     with np.errstate(invalid="ignore"):
         weights = np.exp(table - top)
@@ -54,18 +52,15 @@ def effective_episodes(weights: np.ndarray) -> float:
     return float(np.min(np.sum(weights, axis=0) ** 2 / np.where(below > 0, below, 1.0)))
 
 
-def importance(log: Log, log_ratio: np.ndarray, discount: float, counts: np.ndarray) -> Weighted:
+def importance(log: Episodes, log_ratio: np.ndarray, discount: float, counts: np.ndarray) -> Weighted:
     """Per-decision weighted importance sampling on the log and on its resamples `counts`."""
-    observed = log.observed.astype(np.float64)
-    weights = episode_weights(log, log_ratio)[:, 1:] * observed
-    everyone = np.ones((1, log.episodes))
-    rewards = log.table(log.reward)
-    means = [weighted_mean(weights, rewards, c) for c in (everyone, counts)]
-    discounting = [gamma ** np.arange(log.horizon) for gamma in (discount, 1.0)]
-    value, replicates = (np.stack([mean @ d for d in discounting]) for mean in means)
-    return Weighted(value[:, 0], replicates, effective_episodes(weights))
+    weights = episode_weights(log, log_ratio)[:, 1:] * log.observed.astype(np.float64)
+    rewards, discounting = log.table(log.reward), discount ** np.arange(log.horizon)
+    everyone = np.ones((1, log.n_episodes))
+    value, replicates = (weighted_mean(weights, rewards, c) @ discounting for c in (everyone, counts))
+    return Weighted(float(value[0]), replicates, effective_episodes(weights))
 
 
-def behavior_return(log: Log, discount: float, counts: np.ndarray) -> Weighted:
+def behavior_return(log: Episodes, discount: float, counts: np.ndarray) -> Weighted:
     """What the log itself earned: the same sum with every weight 1."""
     return importance(log, np.zeros(log.steps), discount, counts)

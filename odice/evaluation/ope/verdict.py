@@ -1,106 +1,140 @@
 """Better than the behavior, not better, or cannot tell: with the reason.
 
-A practitioner decides by a bound, not by an estimate: by how much is the policy better *at least*? The bound given is
-the least, over FQE and the importance weights that can be used, of the value that the improvement J(pi) - J(behavior)
-exceeds with 95 % confidence.
+A bound is stated only where two kinds of evidence support it, because each kind has errors that its own interval does
+not show: learned values (FQE) extrapolate, products of importance weights die out, one-step weights stay in the states
+of the behavior.
 
-    better       the bound is above 0, and so is FQE's bound on the undiscounted improvement
-    not better   the interval of FQE's improvement lies below 0, or at most a hundredth of the returns' spread above it;
-                 its undiscounted estimate is below 0 too, and nobody who can be used is sure of the opposite
-    cannot tell  neither; or the log cannot answer, whatever the numbers say
+| the log has | the bound is | it says "not better" if |
+|---|---|---|
+| one step per episode, known propensities | the exact bound of the weighted rewards | their upper end is below 0 |
+| known propensities, weights that are left | the least of doubly robust and importance sampling | their upper ends are |
+| weights that are left | the least of FQE and doubly robust | doubly robust's upper end is, and FQE's lower end is not |
+| one-step weights that are left | the least of FQE and one-step | both upper ends are |
+| none of these | none: FQE alone gives an estimate | never |
 
-The log cannot answer when there are few episodes or when the policy leaves the data. An estimator cannot be used where
-too little of the log carries it. Density ratios have no say: they were sure in few cases, and in most of these wrong.
-The limits are below; docs/estimates.md says how often they were right and wrong.
+"Better" is a bound above 0. No bound is stated, and no answer given, where the policy was trained on the episodes, with
+fewer than 30 episodes, or where the policy is outside the data in more than a quarter of the states. docs/estimates.md
+says how often stated bounds were false on worlds with known truth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from odice.evaluation.ope.bootstrap import Interval
+from odice.evaluation.ope.intervals import Interval
 
 FEW_EPISODES = 30
 MAX_OUTSIDE = 0.25
-"""The policy leaves the data if it does so in more than this share of the log's states."""
-MIN_EPISODES = 20.0
-"""Effective number of episodes that importance weights must leave."""
-MIN_SHARE = 0.02
-"""Effective share of the log that density ratios must leave."""
-MASS = (0.7, 1.4)
-"""Total mass of density ratios that counts as 1."""
-SLACK = 0.01
-JUDGES = ("fqe", "importance", "doubly-robust")
-"""Who is asked, if there and usable. The DICE family is shown, and is part of `together`."""
-LEARNED = ("fqe", "doubly-robust", "gradient-dice")
-"""Whose intervals make the one of all together, usable or not. Importance weights that have died out say nothing."""
+"""The policy may be outside the data in at most this share of the log's states."""
+MIN_EPISODES = 30.0
+"""Effective number of episodes that weights must leave."""
 
 Answer = Literal["better", "not better", "cannot tell"]
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True)
+class Verdict:
+    """The answer, and what it rests on."""
+
     answer: Answer
     reason: str
     lower_bound: float | None
-    """At least this much better, discounted, with 95 % confidence; None where no bound can be given."""
+    """The policy earns at least this much more than the behavior, at the stated confidence; None where no bound can be
+    given."""
+    smallest: float | None
+    """The smallest gain that this log could confirm for this policy; None where it could confirm none."""
+    witnesses: tuple[str, ...] = ()
+    """The estimators that the answer rests on."""
+    confidence: float = 0.95
 
     def __str__(self) -> str:
-        return (
-            f"{self.answer} than the behavior: {self.reason}"
-            if "tell" not in self.answer
-            else f"{self.answer}: {self.reason}"
-        )
+        than = "" if self.answer == "cannot tell" else " than the behavior"
+        return f"{self.answer}{than}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def together(found: Mapping[str, Interval]) -> Interval:
-    """FQE's estimate with the interval from the least to the largest end of those that were learned.
-
-    An interval from resampled episodes knows nothing of what an estimator gets wrong in the same way every time. That
-    estimators of different kinds disagree does show some of it, so their disagreement is part of this one.
-    """
-    asked = [found[name] for name in LEARNED if name in found]
-    low, high = min(one.low for one in asked), max(one.high for one in asked)
-    return Interval(found["fqe"].mean, low, high, min(one.lower_bound for one in asked))
-
-
-def judge(
+def conclude(
     improvement: Mapping[str, Interval],
-    undiscounted: Interval,
-    usable: Mapping[str, str],
+    unusable: Mapping[str, str],
     *,
     episodes: int,
     outside: float,
-    spread: float,
+    known: bool,
+    trained_on: bool = False,
+    confidence: float = 0.95,
 ) -> Verdict:
-    """`improvement` over the behavior by estimator (discounted), FQE's undiscounted one, and why an estimator cannot be
-    used ("").
+    """The verdict from the improvements over the behavior that the estimators found.
 
-    `outside` is the share of states where the policy leaves the data, `spread` the standard deviation of the log's
-    returns.
+    Args:
+        improvement: by estimator.
+        unusable: by estimator, why it cannot be used; empty if it can.
+        episodes: how many the log has.
+        outside: the share of states in which the policy is outside the data.
+        known: whether the behavior's probabilities are known.
+        trained_on: whether the policy was trained on these episodes.
+        confidence: of the intervals.
     """
-    judges = {name: improvement[name] for name in JUDGES if name in improvement and not usable[name]}
-    if why := _no_answer(episodes, outside):
-        return Verdict("cannot tell", why, None)
-    bound, first = min(one.lower_bound for one in judges.values()), judges["fqe"]
+    if why := _refusal(episodes, outside, trained_on):
+        return Verdict("cannot tell", why, None, None, (), confidence)
+    usable = [name for name in improvement if not unusable[name]]
+    upper, lower = _witnesses(usable, known)
+    if not lower:
+        return Verdict("cannot tell", _lonely(unusable), None, None, (), confidence)
+    found = [improvement[name] for name in lower]
+    bound = min(one.lower_bound for one in found)
+    smallest = max(one.mean - one.lower_bound for one in found)
+    facts = {"lower_bound": bound, "smallest": smallest, "confidence": confidence}
+    by = " and ".join(lower)
     if bound > 0:
-        if undiscounted.lower_bound > 0:
-            more = f"by {', '.join(judges)} it earns at least {bound:.4g} more (95 % confidence)"
-            return Verdict("better", more, bound)
-        return Verdict("cannot tell", f"without discount it may earn {-undiscounted.lower_bound:.4g} less", bound)
-    if first.high <= SLACK * spread:
-        against = [name for name, one in judges.items() if one.low > 0] + ["FQE undiscounted"] * (undiscounted.mean > 0)
-        if against:
-            return Verdict("cannot tell", f"by FQE it is not better, by {', '.join(against)} it is", bound)
-        return Verdict("not better", f"by FQE it earns between {-first.high:.4g} and {-first.low:.4g} less", bound)
-    why = f"the difference may be as low as {bound:.4g} or as high as {first.high:.4g}"
-    return Verdict("cannot tell", f"the log does not hold enough: {why}", bound)
+        reason = f"by {by} it earns at least {bound:.4g} more ({confidence:.0%} confidence)"
+        return Verdict("better", reason, witnesses=lower, **facts)
+    most = max(improvement[name].high for name in upper)
+    sure = [name for name in usable if improvement[name].low > 0]
+    if most < 0 and not sure:
+        reason = f"by {' and '.join(upper)} it earns at least {-most:.4g} less ({confidence:.0%} confidence)"
+        return Verdict("not better", reason, witnesses=upper, **facts)
+    if most < 0:
+        reason = f"{' and '.join(upper)} find it worse, {' and '.join(sure)} better"
+    else:
+        reason = (
+            f"by {by} the difference may be as low as {bound:.4g}; this log could confirm a gain of {smallest:.4g} or "
+            "more"
+        )
+    return Verdict("cannot tell", reason, witnesses=lower, **facts)
 
 
-def _no_answer(episodes: int, outside: float) -> str:
+def _witnesses(usable: list[str], known: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who may say "not better", and who "better"; empty where nobody may."""
+    if "propensity" in usable:
+        return ("propensity",), ("propensity",)
+    weighted = "doubly-robust" in usable and "importance" in usable
+    if weighted and known:
+        return ("doubly-robust", "importance"), ("doubly-robust", "importance")
+    if weighted:
+        return ("doubly-robust",), ("fqe", "doubly-robust")
+    if "one-step" in usable:
+        return ("fqe", "one-step"), ("fqe", "one-step")
+    return (), ()
+
+
+def _lonely(unusable: Mapping[str, str]) -> str:
+    reasons = "; ".join(f"{name}: {why}" for name, why in unusable.items() if why)
+    return f"FQE alone gives an estimate, and a bound needs a second kind of evidence ({reasons})"
+
+
+def _refusal(episodes: int, outside: float, trained_on: bool) -> str:
     """Why the log cannot answer, or nothing."""
+    if trained_on:
+        return (
+            "these episodes trained the policy, and it has fitted their luck; evaluate on other episodes, or train "
+            "with --holdout"
+        )
     if episodes < FEW_EPISODES:
-        return f"the log has {episodes} episodes; fewer than {FEW_EPISODES} say little about any policy"
+        return f"there are {episodes} episodes to judge by; fewer than {FEW_EPISODES} say little about any policy"
     if outside > MAX_OUTSIDE:
         return (
             f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does "

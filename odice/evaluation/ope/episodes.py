@@ -1,6 +1,6 @@
-"""A log as an estimator sees it: every step with its time, and what the policy would have done there.
+"""Logged episodes as an estimator needs them: every step with its time, and what the policy would have done there.
 
-What is estimated, by every estimator, is the return within `horizon` steps,
+Every estimator estimates the return within `horizon` steps,
 
     J(pi) = E[ sum_{t < H} gamma^t r_t ],        gamma = 1: the undiscounted return
 
@@ -8,7 +8,7 @@ so an episode that was cut at the horizon is complete, as one that terminated is
 nothing says what would have followed. The time is part of the state (one more column), because what can still be earned
 depends on it.
 
-The policy is deterministic, so its actions at all states of the log are computed once, and estimators need arrays only.
+What the policy does is computed once for all states, so that estimators need arrays only.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odice.action_map import from_bounds
 from odice.data.dataset import Dataset
 from odice.data.join import recode
 from odice.errors import OdiceError
+from odice.evaluation.ope.candidate import CHUNK, Candidate, Decisions, decide
 from odice.policy.policy import Policy
 from odice.types import Spec
 
 FAR = 10.0
 """A column whose mean is this many scales away from what the policy was trained on is another column, or another
 unit."""
-CHUNK = 8192
+
+__all__ = ["CHUNK", "Episodes", "check_log", "make_episodes", "total_weight"]
 
 
-class Log(NamedTuple):
+class Episodes(NamedTuple):
     """Steps in the order of the log. Step i happens in `states[index[i]]` and leads to `states[index[i] + 1]`."""
 
     states: np.ndarray
     """(steps + episodes, obs + 1): observations in standard units, and the time, from -1 at the start to 1 at the
     horizon."""
-    policy_action: np.ndarray
-    """What the policy does in each of `states`; continuous actions in [-1, 1]."""
+    decisions: Decisions
+    """What the policy does in each of `states`."""
     index: np.ndarray  # pyright: ignore[reportIncompatibleMethodOverride]
     action: np.ndarray
-    """What was done, in the same units."""
+    """What was done; continuous actions in [-1, 1]."""
     reward: np.ndarray
     time: np.ndarray
     episode: np.ndarray
@@ -55,13 +56,15 @@ class Log(NamedTuple):
     horizon: int
     spec: Spec
     """Of the states here, with the time."""
+    propensity: np.ndarray | None = None
+    """(steps,) the probability with which the logged action was chosen, where the log says so."""
 
     @property
     def steps(self) -> int:
         return len(self.reward)
 
     @property
-    def episodes(self) -> int:
+    def n_episodes(self) -> int:
         return len(self.lengths)
 
     @property
@@ -78,7 +81,7 @@ class Log(NamedTuple):
 
     def table(self, values: np.ndarray) -> np.ndarray:
         """Numbers per step as (episodes, horizon), 0 where there is no step."""
-        out = np.zeros((self.episodes, self.horizon))
+        out = np.zeros((self.n_episodes, self.horizon))
         out[self.episode, self.time] = values
         return out
 
@@ -93,10 +96,12 @@ def total_weight(discount: float, horizon: int) -> float:
     return float(np.sum(discount ** np.arange(horizon)))
 
 
-def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
-    """The log with the policy's actions in it. What does not belong together, or cannot be judged, is refused."""
-    data = recode(data, policy.encoding)
-    _check_fits(policy, data)
+def make_episodes(policy: Candidate, data: Dataset, horizon: int | None = None) -> Episodes:
+    """The log with what the policy would do in it. A log that does not fit the policy, or that does not allow an
+    estimate, is refused."""
+    if isinstance(policy, Policy):
+        data = recode(data, policy.encoding)
+        _check_fits(policy, data)
     horizon = check_log(data, horizon)
     lengths = np.minimum(data.lengths, horizon)
     time = np.concatenate([np.arange(n) for n in lengths])
@@ -113,35 +118,27 @@ def make_log(policy: Policy, data: Dataset, horizon: int | None = None) -> Log:
     last = np.zeros(len(time), bool)
     last[np.cumsum(lengths) - 1] = True
     goes_on = (time + 1 < horizon) & ~(last & ended[episode])
-    return Log(
+    index = np.arange(len(time)) + episode
+    decisions, action = decide(policy, data, raw, step, index)
+    final_known = data.final_known & decisions.after_last
+    actions = decisions.prob.shape[1] if decisions.prob is not None else action.shape[1]
+    return Episodes(
         states=np.column_stack([standard, clock]).astype(np.float32),
-        policy_action=_unit(policy, _act(policy, raw)),
-        index=np.arange(len(time)) + episode,
-        action=_unit(policy, np.asarray(data.actions[step])),
+        decisions=decisions,
+        index=index,
+        action=action,
         reward=np.asarray(data.rewards[step], np.float32),
         time=time,
         episode=episode,
         goes_on=goes_on.astype(np.float32),
-        known_next=~(last & ~data.final_known[episode] & goes_on),
+        known_next=~(last & ~final_known[episode] & goes_on),
         lengths=lengths,
         complete=ended | (lengths == horizon),
         terminated=ended,
         horizon=horizon,
-        spec=Spec(raw.shape[1] + 1, policy.action_dim, policy.discrete),
+        spec=Spec(raw.shape[1] + 1, actions, data.discrete),
+        propensity=None if data.propensities is None else np.asarray(data.propensities[step], np.float64),
     )
-
-
-def _act(policy: Policy, raw: np.ndarray) -> np.ndarray:
-    return np.concatenate([policy(raw[i : i + CHUNK]) for i in range(0, len(raw), CHUNK)])
-
-
-def _unit(policy: Policy, action: np.ndarray) -> np.ndarray:
-    """Actions as networks take them."""
-    if policy.discrete:
-        return action.astype(np.int32)
-    if policy.action_low is not None and policy.action_high is not None:
-        action = from_bounds(action, policy.action_low, policy.action_high)
-    return action.astype(np.float32)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""Which episodes of a log may judge a policy: those it was not trained on.
+
+A policy that was trained on some episodes has fitted their luck, and every estimate from the same episodes is then too
+high. A run writes into its policy which log it read (a fingerprint) and what share of it was held out; the split is a
+function of the two, so the held-out episodes are found again in the same log.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from odice.data.dataset import Dataset
+from odice.evaluation.ope.candidate import Candidate
+from odice.policy.policy import Policy
+
+Origin = Literal["held out", "trained on", "another log"]
+
+
+class Judges(NamedTuple):
+    """The episodes by which a policy is judged."""
+
+    data: Dataset
+    origin: Origin
+
+    @property
+    def sentence(self) -> str:
+        """What a reader must know about them."""
+        n = self.data.n_episodes
+        if self.origin == "held out":
+            return f"judged by the {n:,} episodes that were held out of its training"
+        if self.origin == "trained on":
+            return "these episodes trained the policy, so they cannot say how good it is"
+        return f"judged by {n:,} episodes of a log that the policy does not name as its training data"
+
+
+def judges(candidate: Candidate, data: Dataset) -> Judges:
+    """The episodes of `data` that the candidate was not trained on, or all of them if it was trained on each."""
+    trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
+    if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
+        return Judges(data, "another log")
+    share, count = trained.get("holdout"), trained.get("held_out_episodes")
+    if isinstance(share, float) and 0 < share < 1 and round(share * data.n_episodes) == count:
+        return Judges(data.split(share)[0], "held out")
+    return Judges(data, "trained on")
