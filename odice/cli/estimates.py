@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from odice.evaluation.ope.estimate import Estimate, Estimates
 
 
+BY_EPISODES = ("importance", "doubly-robust", "one-step", "propensity")
+
+
 @dataclass(frozen=True)
 class LogOptions:
     """An estimate from a log alone."""
@@ -27,15 +30,13 @@ class LogOptions:
     data: Annotated[str | None, tyro.conf.arg(metavar="LOG")] = None
     """Estimate from this log: a file, a Minari id or a D4RL name."""
     discount: float | None = None
-    """Discount of the estimates; by default that of the policy's training, else 0.99. Undiscounted returns are shown
-    too."""
+    """Discount of the return; by default that of the policy's training, else 0.99. 1 is the undiscounted return."""
     horizon: int | None = None
     """Steps that count; by default the longest episode of the log."""
     estimators: tuple[str, ...] | None = None
-    """Who is asked; by default fqe, importance, doubly-robust, and gradient-dice for one policy. There are also
-    dual-dice, gen-dice and dice."""
+    """Estimators to show beside those that the verdict rests on: dice, dual-dice, gen-dice, gradient-dice."""
     updates: int | None = None
-    """Updates of FQE, 3000 by default; the other networks' change in proportion."""
+    """Updates of density ratios (--estimators), 3000 by default."""
     data_dir: Path | None = None
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
@@ -58,7 +59,7 @@ class LogOptions:
 
 
 def show(name: str, found: Estimates) -> None:
-    """The table, what stands behind it, and the verdict last, where the eye ends."""
+    """The table, what its numbers rest on, and the verdict last, where the eye ends."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -66,16 +67,13 @@ def show(name: str, found: Estimates) -> None:
     console = Console()
     title = f"{name} by {found.source}: {found.episodes:,} episodes, {found.steps:,} steps; 95 % intervals"
     table = Table(title=escape(title), title_justify="left")
-    table.add_column("return within\n" + f"{found.horizon} steps", no_wrap=True)
-    for head in (f"discounted\n({found.discount:g})", "undiscounted", "better by\n(discounted)", "effective\nsize"):
+    table.add_column(f"within {found.horizon} steps,\ndiscount {found.discount:g}", no_wrap=True)
+    for head in ("return", "more than the behavior", "effective\nsize"):
         table.add_column(head, justify="right")
-    table.add_row(
-        "behavior", interval(found.behavior), interval(found.behavior_undiscounted), "", f"{found.episodes} ep."
-    )
+    table.add_row("behavior", interval(found.behavior), "", f"{found.episodes} ep.")
     for one in found.estimates.values():
-        row = (interval(one.discounted), interval(one.undiscounted), interval(one.improvement), _size(one))
+        row = (interval(one.value), interval(one.improvement), _size(one))
         table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
-    table.add_row("together", interval(found.together), "", "", "")
     console.print(table)
     for line in lines(found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -84,23 +82,23 @@ def show(name: str, found: Estimates) -> None:
 
 def lines(found: Estimates) -> list[str]:
     """What a reader has to know about the numbers."""
-    out = [f"* {one.name} is not used: {one.unusable}" for one in found.estimates.values() if one.unusable]
+    out = [found.judged_by]
+    out += [f"* {one.name} is not used: {one.unusable}" for one in found.estimates.values() if one.unusable]
     how = (
-        f"does what was logged in {found.agreement:.0%} of the steps"
+        f"gives the logged action a probability of {found.agreement:.0%} on average"
         if found.discrete
         else f"is {found.agreement:.2g} from the logged action (root mean square; actions in [-1, 1])"
     )
-    out.append(f"the policy {how}; in {found.outside:.0%} of the states it leaves what the behavior did")
-    out.append(f"the estimated behavior is off by {found.calibration:.1%} on held-out episodes (calibration)")
-    out.append(f"the usable estimators differ by {found.disagreement:.2g} standard deviations of the log's returns")
+    out.append(f"the policy {how}; in {found.outside:.0%} of the states it does what the behavior hardly ever did")
+    if found.known:
+        out.append("the probabilities of the logged actions are those that the log gives")
+    else:
+        out.append(f"the estimated behavior is off by {found.calibration:.1%} on episodes it was not fitted to")
     if found.cut:
         out.append(f"{found.cut} episodes were cut before step {found.horizon}: what followed is estimated, not known")
-    out.append(
-        "intervals come from resampling episodes: they cover the luck of the log, not what no episode shows, nor what "
-        "a network has not learned; undiscounted values of long episodes lean towards the behavior's"
-    )
-    if found.verdict.lower_bound is not None:
-        out.append(f"lower bound on the improvement (95 %, discounted): {found.verdict.lower_bound:.4g}")
+    out.append("intervals cover the luck of the log, not states and actions that no episode shows")
+    if found.verdict.smallest is not None:
+        out.append(f"the smallest gain that these episodes could confirm: {found.verdict.smallest:.4g}")
     return out
 
 
@@ -111,7 +109,7 @@ def interval(one: Interval | None) -> str:
 def _size(one: Estimate) -> str:
     if one.effective is None:
         return ""
-    return f"{one.effective:.1f} ep." if one.name in ("importance", "doubly-robust") else f"{one.effective:.0%}"
+    return f"{one.effective:.1f} ep." if one.name in BY_EPISODES else f"{one.effective:.0%}"
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -43,8 +43,7 @@ def run(args: Args) -> int:
     found = select(policies, data, seed=args.seed, **args.log.settings())
     _print(found)
     if args.json is not None:
-        ranked = [{"name": one.name, **one.estimates.to_dict()} for one in found.ranked]
-        write(args.json, {"choice": found.choice, "advice": found.advice, "ranked": ranked})
+        write(args.json, found.to_dict())
     return 0
 
 
@@ -87,19 +86,18 @@ def _print(found: Selection) -> None:
 
     first = found.ranked[0].estimates
     table = Table(title=escape(f"by {first.source}, discount {first.discount:g}, best first"), title_justify="left")
-    for head in ("policy", "better by\nat least", "better by (fqe)", "leaves\nthe data", "verdict"):
-        table.add_column(head, justify="left" if head in ("policy", "verdict") else "right")
+    for head in ("policy", "more by\nat least", "more (fqe)", "outside\nthe data", "health", "verdict"):
+        table.add_column(head, justify="left" if head in ("policy", "health", "verdict") else "right")
     for one in found.ranked:
-        bound = "-" if one.bound is None else f"{one.bound:.4g}"
+        bound = "-" if one.verdict.lower_bound is None else f"{one.verdict.lower_bound:.4g}"
         fqe = interval(one.estimates.estimates["fqe"].improvement)
-        table.add_row(escape(one.name), bound, fqe, f"{one.estimates.outside:.0%}", one.estimates.verdict.answer)
+        cells = (bound, fqe, f"{one.estimates.outside:.0%}", one.health or "-", one.verdict.answer)
+        table.add_row(escape(one.name), *cells)
     console = Console()
     console.print(table)
-    several = len(found.ranked) > 1
-    if several:
-        console.print(
-            f"the best of {len(found.ranked)} bounds looks better than it is; confirm it on episodes that were not used"
-        )
+    console.print(first.judged_by, markup=False, highlight=False)
+    if (k := len(found.ranked)) > 1:
+        console.print(f"the {k} bounds hold at once with 95 % confidence (each is stated at {1 - 0.05 / k:.2%})")
     console.print(f"\n{found.advice}", style="bold", markup=False, highlight=False)
 
 

@@ -49,6 +49,7 @@ def from_steps(
     next_observations: Any = None,
     next_known: Any = None,
     costs: Any = None,
+    propensities: Any = None,
     discrete: bool | None = None,
     meta: Meta | None = None,
     allocate: Allocate = in_memory,
@@ -70,6 +71,7 @@ def from_steps(
         "rewards": rewards,
         "next_observations": next_observations,
         "costs": costs,
+        "propensities": propensities,
     }
     source = {name: _sliceable(name, value, where) for name, value in named.items() if value is not None}
     n = len(source["observations"])
@@ -98,8 +100,9 @@ def from_steps(
     acts, n_actions = _actions(source["actions"], discrete, meta, allocate)
     reward = _numbers("rewards", source["rewards"], where, allocate)
     cost = _numbers("costs", source["costs"], where, in_memory) if "costs" in source else None
+    chance = _propensities(source["propensities"], where) if "propensities" in source else None
     meta = replace(meta, n_actions=n_actions, evidence={**meta.evidence, **evidence})
-    return Dataset(packed, acts, reward, lengths, *flags, known, meta, cost)
+    return Dataset(packed, acts, reward, lengths, *flags, known, meta, cost, chance)
 
 
 def from_episodes(
@@ -189,6 +192,8 @@ def _boundaries(n, terminated, truncated, episode, where):
         last |= changes
     last[-1] = True
     ends = np.flatnonzero(last)
+    if len(ends) == n and terminated is None and truncated is None:
+        term = np.ones(n, bool)  # nothing follows a log of single decisions
     unflagged = ~(term[ends] | trunc[ends])
     if unflagged.any():
         count, of = int(unflagged.sum()), len(ends)
@@ -248,6 +253,19 @@ def _numbers(name: str, source: Any, where: str, allocate: Allocate) -> np.ndarr
     out = allocate(name, (len(source),), np.float32)
     for block in blocks(len(source), 8):
         out[block] = _float32(source[block]).reshape(-1)
+    return out
+
+
+def _propensities(source: Any, where: str) -> np.ndarray:
+    """The probability with which each action was chosen: above 0, or the action would not have been logged."""
+    out = _numbers("propensities", source, where, in_memory)
+    wrong = ~((out > 0) & (out <= 1))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise OdiceError(
+            f"{where}: the propensity of step {row + 1} is {out[row]:g}; it is the probability with which the logged "
+            "action was chosen, above 0 and at most 1."
+        )
     return out
 
 

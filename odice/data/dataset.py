@@ -25,6 +25,10 @@ from odice.errors import OdiceError
 from odice.types import Spec
 
 
+OPTIONAL = ("costs", "propensities")
+"""Arrays that not every source has."""
+
+
 class DataWarning(UserWarning):
     """Something about the data that a person should know, but that does not stop the work."""
 
@@ -64,6 +68,8 @@ class Dataset:
     costs: np.ndarray | None = (
         None  # (steps,) float32: what each step costs beside its reward, where the source says so
     )
+    propensities: np.ndarray | None = None
+    """(steps,) float32: the probability with which each action was chosen, where the source says so."""
 
     def __post_init__(self):
         n, e = len(self.rewards), len(self.lengths)
@@ -76,6 +82,7 @@ class Dataset:
             and self.lengths.min() > 0
             and len(self.terminated) == len(self.truncated) == len(self.final_known) == e
             and (self.costs is None or len(self.costs) == n)
+            and (self.propensities is None or len(self.propensities) == n)
         )
         if not fits:
             raise ValueError("the arrays of a Dataset do not fit together; use odice.data.build to make one")
@@ -183,6 +190,7 @@ class Dataset:
             actions=self.actions[steps],
             rewards=self.rewards[steps],
             costs=None if self.costs is None else self.costs[steps],
+            propensities=None if self.propensities is None else self.propensities[steps],
             lengths=self.lengths[which],
             terminated=self.terminated[which],
             truncated=self.truncated[which],
@@ -216,6 +224,7 @@ class Dataset:
             actions=self.actions[:steps],
             rewards=self.rewards[:steps],
             costs=None if self.costs is None else self.costs[:steps],
+            propensities=None if self.propensities is None else self.propensities[:steps],
             lengths=lengths,
             terminated=terminated,
             truncated=truncated,

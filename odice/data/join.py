@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset
+from odice.data.dataset import OPTIONAL, Dataset
 from odice.data.meta import Meta
 from odice.encoding import Column, Encoding, layout, size
 from odice.errors import OdiceError
@@ -36,10 +36,11 @@ def concatenate(parts: Iterable[Dataset], source: str | None = None) -> Dataset:
     arrays: dict[str, Any] = {
         item.name: np.concatenate([getattr(part, item.name) for part in parts])
         for item in fields(Dataset)
-        if item.name not in ("meta", "costs")
+        if item.name not in ("meta", *OPTIONAL)
     }
-    costs = [part.costs for part in parts if part.costs is not None]  # where one part has none, none are known
-    arrays["costs"] = np.concatenate(costs) if len(costs) == len(parts) else None
+    for name in OPTIONAL:  # where one part has none, none are known
+        known = [array for part in parts if (array := getattr(part, name)) is not None]
+        arrays[name] = np.concatenate(known) if len(known) == len(parts) else None
     return Dataset(**arrays, meta=merge_meta(parts, source))
 
 

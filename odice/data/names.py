@@ -17,6 +17,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "next_observation": tuple(f"next_{name}" for name in _OBSERVATION),
     "reward": ("rewards", "reward", "rew", "r", "next.reward"),
     "cost": ("costs", "cost"),
+    "propensity": ("propensities", "propensity", "propensity_score", "pscore", "action_prob"),
     "terminated": ("terminated", "terminals", "terminations", "terminal", "termination", "is_terminal"),
     "truncated": ("truncated", "timeouts", "truncations", "timeout", "truncation", "timelimit.truncated"),
     "episode": (

@@ -245,6 +245,7 @@ def absorb(dataset: Dataset) -> Dataset:
         actions=np.insert(dataset.actions, last + 1, 0.0, axis=0),
         rewards=np.insert(dataset.rewards, last + 1, 0.0),
         costs=None if dataset.costs is None else np.insert(dataset.costs, last + 1, 0.0),
+        propensities=None if dataset.propensities is None else np.insert(dataset.propensities, last + 1, 1.0),
         lengths=lengths,
         terminated=np.zeros_like(dataset.terminated),
         truncated=np.ones_like(dataset.truncated),

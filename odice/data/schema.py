@@ -25,7 +25,7 @@ from odice.files import read_text
 
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
-SINGLE = ("reward", "cost", "terminated", "truncated", "episode", "first", "last", "step")
+SINGLE = ("reward", "cost", "propensity", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
 LETTERS = {"observation": "sox", "action": "au"}
 GROUPS = ("observation", "action", "next_observation")
@@ -50,6 +50,8 @@ class Schema:
     """Column of the reward."""
     cost: str | None = None
     """Column of what a step costs beside its reward, for algorithms that keep a limit."""
+    propensity: str | None = None
+    """Column of the probability with which the action was chosen, where the behavior was randomized."""
     terminated: str | None = None
     """Column that is true where the world ended."""
     truncated: str | None = None
@@ -184,6 +186,8 @@ class TableFlags:
     """Column of the reward."""
     cost_column: str | None = None
     """Column of what a step costs beside its reward, for algorithms that keep a limit."""
+    propensity_column: str | None = None
+    """Column of the probability with which the action was chosen, where the behavior was randomized."""
     terminated_column: str | None = None
     """Column that is true where the world ended."""
     truncated_column: str | None = None

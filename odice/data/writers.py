@@ -49,6 +49,8 @@ def save_d4rl(dataset: Dataset, path: str | Path) -> Path:
     }
     if dataset.costs is not None:
         arrays["costs"] = dataset.costs
+    if dataset.propensities is not None:
+        arrays["propensities"] = dataset.propensities
     known = dataset.final_known
     if known.any():
         after = np.delete(np.arange(len(dataset.observations)), dataset.starts + np.arange(dataset.n_episodes))
@@ -83,6 +85,8 @@ def save_parquet(dataset: Dataset, path: str | Path) -> Path:
     columns["reward"] = dataset.rewards
     if dataset.costs is not None:
         columns["cost"] = dataset.costs
+    if dataset.propensities is not None:
+        columns["propensity"] = dataset.propensities
     for which in ("terminated", "truncated"):
         columns[which] = dataset.step_flags(which)
     known = dataset.final_known
@@ -108,8 +112,9 @@ def save_minari(dataset: Dataset, path: str | Path) -> Path:
     is_id = isinstance(path, str) and MINARI_ID.fullmatch(path) is not None
     folder = Path(get_dataset_path(str(path))) if is_id else Path(path)
     name = str(path) if is_id else folder.name if MINARI_ID.fullmatch(folder.name) else f"{folder.name}-v0"
-    if dataset.costs is not None:
-        raise OdiceError(f"{folder}: Minari has no place for costs; save as .hdf5 or .parquet, which keep them.")
+    for name in ("costs", "propensities"):
+        if getattr(dataset, name) is not None:
+            raise OdiceError(f"{folder}: Minari has no place for {name}; save as .hdf5 or .parquet, which keep them.")
     if folder.exists():
         raise OdiceError(f"{folder}: exists already; Minari data sets are not overwritten, so choose another name.")
     meta, spec = dataset.meta, dataset.spec

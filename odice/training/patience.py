@@ -12,10 +12,9 @@ from typing import Any
 
 from odice.data.dataset import Dataset
 from odice.errors import OdiceError
+from odice.evaluation.ope.episodes import check_log
 from odice.evaluation.ope.estimate import estimate
-from odice.evaluation.ope.log import check_log
 from odice.evaluation.ope.select import Ranked
-from odice.evaluation.ope.verdict import JUDGES
 from odice.policy.policy import Policy
 from odice.training.options import RunOptions
 
@@ -44,8 +43,8 @@ class Patience:
 
     def look(self, step: int, policy: Policy) -> dict[str, Any]:
         """Estimate the policy; what is written down of it."""
-        found = Ranked(str(step), estimate(policy, self._log, estimators=JUDGES))
-        verdict = found.estimates.verdict
+        found = Ranked(str(step), estimate(policy, self._log), None)
+        verdict = found.verdict
         row = {"step": step, "answer": verdict.answer, "bound": verdict.lower_bound, "rank": list(found.key)}
         self._rows.append(row)
         return row

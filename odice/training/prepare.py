@@ -189,13 +189,14 @@ def _chosen(settings: Settings, dataset: Dataset, facts: dict[str, Any]) -> Data
 
 def split(settings: Settings, dataset: Dataset) -> Split:
     """Choose the episodes to train on and those to hold out: the same for every seed of a run."""
-    if settings.best_episodes < 1.0:
-        dataset = dataset.by_return(1.0 - settings.best_episodes)
     _check_finite(dataset)
     share = settings.holdout_share(dataset)
-    if share == 0.0:
-        return Split(dataset, None, 0.0)
-    held, trained = dataset.split(share)
+    # Before the best episodes are chosen: what is held out has to stand for the log as it is.
+    held, trained = dataset.split(share) if share else (None, dataset)
+    if settings.best_episodes < 1.0:
+        least = np.quantile(trained.returns, 1.0 - settings.best_episodes)
+        trained = trained.by_return(1.0 - settings.best_episodes)
+        held = None if held is None or not (held.returns >= least).any() else held.select(held.returns >= least)
     return Split(trained, held, share)
 
 
@@ -234,7 +235,7 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
         )
     facts |= {"steps": dataset.n_steps, "episodes": dataset.n_episodes, "transitions": source.size}
     if held is not None:
-        facts["held_out_episodes"] = held.n_episodes
+        facts |= {"held_out_episodes": held.n_episodes, "holdout": parts.share}
     if left_out := why_left_out(dataset, convention):
         about.notes.append(left_out)
     held_rows = None if held is None else to_transitions(fitted.apply(held), convention)

@@ -31,6 +31,7 @@ ROLES = {
     "actions": "action",
     "rewards": "reward",
     "costs": "cost",
+    "propensities": "propensity",
     "terminated": "terminated",
     "truncated": "truncated",
     "episode": "episode",

@@ -19,6 +19,7 @@ ROWS = 100_000
 MEANING = {
     "reward": "the reward of the step",
     "cost": "what the step costs beside its reward, for algorithms that keep a limit",
+    "propensity": "the probability with which the action was chosen, where the behavior was randomized",
     "terminated": "true where the world ended: nothing that comes after has value",
     "truncated": "true where only the log ended",
     "episode": "which episode a row belongs to",

@@ -1,9 +1,10 @@
 """The behavior that made the log: how likely it was to do what it did, and where the policy does something else.
 
-If the log says with which probability each action was chosen (`propensity`), that is used. Otherwise a network is
-cloned from the log, cross-fitted: the episodes are cut into five parts, and the probabilities in each part come from a
-network that was trained on the four others. The number of updates is the one that predicts the parts left out best; if
-nothing predicts them better than the actions' overall frequencies, those are used.
+If the log says with which probability each action was chosen (`propensity`), that is used. Otherwise the behavior is
+cloned from the log by a regression on random features (`features`; logistic for discrete actions), cross-fitted: the
+episodes are cut into five parts, and the probabilities in each part come from a regression on the four others. The
+penalty is the one that predicts the parts left out best; if none predicts them better than the actions' overall
+frequencies, those are used.
 
 | actions    | weight pi(a|s) / b(a|s)                       | the policy is outside the data where              |
 |------------|-----------------------------------------------|---------------------------------------------------|
@@ -18,20 +19,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float
 
-from odice.core.networks import MLP
-from odice.core.optim import adam, opt_init, step
-from odice.core.sampling import sample_rows, seed_keys, step_keys
-from odice.evaluation.ope.episodes import CHUNK, Episodes
-from odice.evaluation.ope.padding import pad, padded_size
+from odice.evaluation.ope.episodes import Episodes
+from odice.evaluation.ope.features import Features
 from odice.evaluation.ope.support import share_outside
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -44,28 +37,24 @@ LEAST_PROBABILITY = 0.01
 BINS = 10
 LEAST_SPREAD = 1e-3
 """Of actions in [-1, 1]: a behavior without noise has no importance weights."""
-CHECKED = 2048
-"""Rows of each part that is left out by which the number of updates is chosen."""
 
 
 @dataclass(frozen=True)
 class CloneConfig:
-    hidden: tuple[int, ...] = (64, 64)
-    updates: int = 100
-    """Between two comparisons with the parts left out."""
-    rounds: int = 12
-    patience: int = 2
-    """Rounds in a row without an improvement after which training ends."""
-    batch_size: int = 256
-    learning_rate: float = 2e-3
+    size: int = 80
+    """Features, about."""
     folds: int = 5
+    most: int = 6000
+    """Steps that a regression is fitted to."""
+    penalties: tuple[float, ...] = (1.0, 10.0, 100.0)
+    """About how many observations the prior, that nothing depends on the state, is worth."""
 
 
 class Behavior(NamedTuple):
     """The behavior at every step of the log, and the policy in comparison."""
 
-    log_ratio: Float[np.ndarray, " steps"]
-    """log pi(a|s) / b(a|s); minus infinity where a discrete policy never does that."""
+    log_ratio: np.ndarray
+    """(steps,) log pi(a|s) / b(a|s); minus infinity where a discrete policy never does that."""
     known: bool
     """Whether the log itself gives the probabilities."""
     calibration: float
@@ -90,102 +79,73 @@ def clone(log: Episodes, config: CloneConfig | None = None, seed: int = 0) -> Be
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 
-class Data(NamedTuple):
-    states: Float[Array, "n obs"]
-    target: Array
-    """Choices, or continuous actions."""
-    rows: Any
-    """(folds, n) rows to train on, and how many of them count."""
-    size: Any
-
-
 def _cross_fit(log: Episodes, fold: np.ndarray, config: CloneConfig, seed: int) -> np.ndarray:
-    """(steps, actions) probabilities or mean actions, of networks that were not trained on the step's episode."""
-    folds = int(fold.max()) + 1
-    states, discrete = log.states[log.index], log.spec.discrete
+    """(steps, actions) probabilities or mean actions, of regressions that were not fitted to the step's episode."""
     rng = np.random.default_rng(seed)
-    train = [np.flatnonzero(fold != k) for k in range(folds)]
-    check = [rng.permutation(np.flatnonzero(fold == k))[:CHECKED] for k in range(folds)]
-    width = padded_size(log.steps)
-    rows = np.stack([np.pad(part, (0, width - len(part))) for part in train]).astype(np.int32)
-    arrays = Data(pad(states), pad(log.action), rows, np.array([len(part) for part in train], np.int32))
-    data = jax.device_put(arrays)
-    init_key, loop_key = seed_keys(seed)
-    sizes = (log.spec.obs_dim, *config.hidden, log.spec.action_dim)
-    networks = jax.vmap(lambda key: MLP(key, sizes))(jax.random.split(init_key, folds))
-    optimizer = adam(config.learning_rate)
-    state = jax.vmap(partial(opt_init, optimizer))(networks)
-    keys = jax.random.split(loop_key, folds)
+    x = Features(log.spec.obs_dim, config.size, seed)(log.states[log.index])
+    train = [rng.permutation(np.flatnonzero(fold != k))[: config.most] for k in range(int(fold.max()) + 1)]
+    constant = np.stack([_constant(log.action[rows], log.spec) for rows in train])[fold]
+    fit = _softmax if log.spec.discrete else _linear
 
-    constant = np.stack([_constant(log.action[part], log.spec) for part in train])
-    best = _losses(constant[fold], log, check)
-    chosen, worse = None, 0
-    for number in range(config.rounds):
-        networks, state = _advance(networks, state, data, keys, number * config.updates, config, discrete)
-        loss = _losses(_predict(networks, states, fold, discrete, check), log, check)
-        if loss < best - 1e-4 * abs(best):
-            best, chosen, worse = loss, networks, 0
-        elif (worse := worse + 1) > config.patience:
-            break
-    return constant[fold] if chosen is None else _predict(chosen, states, fold, discrete)
+    def predicted(penalty: float, folds: int) -> np.ndarray:
+        out = constant.copy()
+        for k, rows in enumerate(train[:folds]):
+            out[fold == k] = fit(x[rows], log.action[rows], x[fold == k], penalty, log.spec.action_dim)
+        return out
+
+    # The penalty is chosen on the first part: one more number than what it is used for.
+    first = fold == 0
+    losses = {penalty: _loss(predicted(penalty, 1)[first], log.action[first]) for penalty in config.penalties}
+    best = min(losses, key=lambda penalty: losses[penalty])
+    chosen = predicted(best, len(train))
+    return chosen if _loss(chosen, log.action) < _loss(constant, log.action) else constant
 
 
-@partial(jax.jit, static_argnames=("config", "discrete"))
-def _advance(networks, state, data: Data, keys, first, config: CloneConfig, discrete: bool):
-    optimizer = adam(config.learning_rate)
+def _softmax(x: np.ndarray, action: np.ndarray, new: np.ndarray, penalty: float, actions: int) -> np.ndarray:
+    """Probabilities in `new` of a logistic regression; the penalty spares the actions' overall frequencies."""
+    from scipy.optimize import minimize
+    from scipy.special import softmax
 
-    def loss(network, chosen):
-        out = network(data.states[chosen])
-        if discrete:
-            return optax.softmax_cross_entropy_with_integer_labels(out, data.target[chosen]).mean()
-        return jnp.mean(jnp.square(out - data.target[chosen]))
+    k, targets = x.shape[1], np.eye(actions, dtype=np.float32)[action]
+    offset = np.log(_frequencies(action, actions)).astype(np.float32)
 
-    def one_fold(network, state, rows, size, key):
-        def one(carry, number):
-            network, state = carry
-            chosen = rows[sample_rows(step_keys(key, number)[0], config.batch_size, size)]
-            return step(optimizer, jax.grad(loss)(network, chosen), state, network), None
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = flat.reshape(k, actions)
+        logits = x @ weights.astype(np.float32) + offset
+        logits -= logits.max(axis=1, keepdims=True)
+        log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        value = -float(np.sum(log_p[np.arange(len(x)), action], dtype=np.float64)) + 0.5 * penalty * float(flat @ flat)
+        gradient = x.T @ (np.exp(log_p) - targets)
+        return value / len(x), (gradient.astype(np.float64) + penalty * weights).ravel() / len(x)
 
-        return jax.lax.scan(one, (network, state), first + jnp.arange(config.updates))[0]
-
-    return jax.vmap(one_fold)(networks, state, data.rows, data.size, keys)
-
-
-@partial(jax.jit, static_argnames="discrete")
-def _call(networks, number, states, discrete: bool):
-    out = jax.tree.map(lambda leaf: leaf[number], networks)(states)
-    return jax.nn.softmax(out, axis=-1) if discrete else out
+    found = minimize(loss, np.zeros(k * actions), jac=True, method="L-BFGS-B", options={"maxiter": 60})
+    return softmax((new @ found.x.reshape(k, actions).astype(np.float32) + offset).astype(np.float64), axis=1)
 
 
-def _predict(
-    networks, states: np.ndarray, fold: np.ndarray, discrete: bool, only: list[np.ndarray] | None = None
-) -> np.ndarray:
-    """For every step (or only for some, by fold) what the network says that did not see it."""
-    rows = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)] if only is None else only
-    out: np.ndarray | None = None
-    for k, part in enumerate(rows):
-        for piece in (part[i : i + CHUNK] for i in range(0, len(part), CHUNK)):
-            found = np.asarray(_call(networks, k, pad(states[piece]), discrete), np.float64)[: len(piece)]
-            out = np.zeros((len(states), found.shape[1])) if out is None else out
-            out[piece] = found
-    assert out is not None
-    return out
+def _linear(x: np.ndarray, action: np.ndarray, new: np.ndarray, penalty: float, _: int) -> np.ndarray:
+    """Mean actions in `new` of a ridge regression."""
+    center = action.mean(axis=0, dtype=np.float64)
+    scale = np.maximum(action.std(axis=0, dtype=np.float64), 1e-9)
+    gram = x.T.astype(np.float64) @ x + penalty * np.eye(x.shape[1])
+    weights = np.linalg.solve(gram, x.T @ ((action - center) / scale))
+    return center + (new @ weights) * scale
 
 
-def _constant(action: np.ndarray, spec) -> np.ndarray:
+def _frequencies(action: np.ndarray, actions: int) -> np.ndarray:
+    count = np.bincount(action, minlength=actions) + 0.5
+    return count / count.sum()
+
+
+def _constant(action: np.ndarray, spec: Any) -> np.ndarray:
     """How often each action occurs (none never), or the mean action."""
-    if spec.discrete:
-        count = np.bincount(action, minlength=spec.action_dim) + 0.5
-        return count / count.sum()
-    return action.mean(axis=0, dtype=np.float64)
+    return _frequencies(action, spec.action_dim) if spec.discrete else action.mean(axis=0, dtype=np.float64)
 
 
-def _losses(predicted: np.ndarray, log: Episodes, check: list[np.ndarray]) -> float:
-    """The mean loss of predictions over the steps that are compared."""
-    rows = np.concatenate(check)
-    if log.spec.discrete:
-        return float(-np.mean(np.log(np.maximum(predicted[rows, log.action[rows]], 1e-6))))
-    return float(np.mean(np.square(predicted[rows] - log.action[rows])))
+def _loss(predicted: np.ndarray, action: np.ndarray) -> float:
+    """The mean loss of predictions: negative log probability, or squared distance."""
+    if action.ndim == 1:
+        return float(-np.mean(np.log(np.maximum(predicted[np.arange(len(action)), action], 1e-6))))
+    return float(np.mean(np.square(predicted - action)))
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------

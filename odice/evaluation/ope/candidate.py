@@ -23,7 +23,7 @@ from odice.errors import OdiceError
 from odice.policy.policy import Policy
 
 Candidate = Policy | Callable[[np.ndarray], Any] | np.ndarray
-CHUNK = 8192
+CHUNK = 4096
 
 
 class Decisions(NamedTuple):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
-from odice.evaluation.ope.behavior import Behavior, CloneConfig, clone
+from odice.evaluation.ope.behavior import Behavior, clone
 from odice.evaluation.ope.candidate import Candidate
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
@@ -114,7 +114,7 @@ def estimate(
         estimators: of the DICE family, shown beside those that the verdict rests on.
         discount: by default that of the policy's own training, else 0.99; 1 for the undiscounted return.
         horizon: steps that count; by default the longest episode of the log.
-        updates: of FQE; the other networks' change in proportion.
+        updates: of density ratios, where any are asked for.
         heads: of FQE.
         candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
         seed: of the estimators.
@@ -162,11 +162,7 @@ class Work:
     ):
         self.log, self.discount, self.seed, self.alpha = log, discount, seed, alpha
         heads = FQEConfig().heads if heads is None else heads
-        pace = 1.0 if updates is None else updates / FQEConfig().updates
-        scaled = lambda config, *names: replace(config, **{n: max(10, round(pace * getattr(config, n))) for n in names})
-        self.fqe_config = scaled(FQEConfig(heads=heads), "updates", "start_updates")
-        self.clone_config = scaled(CloneConfig(), "updates")
-        self.dice_config = scaled(DICEConfig(), "updates")
+        self.updates = updates
         rng = np.random.default_rng(seed)
         self.heads, self.counts = (resample(log.n_episodes, n, rng) for n in (heads, REPLICATES))
         returns = log.to_go(discount)[log.first][log.complete]
@@ -176,7 +172,7 @@ class Work:
 
     def behavior(self) -> Behavior:
         """The behavior, cloned, and the policy in comparison."""
-        return clone(self.log, self.clone_config, self.seed)
+        return clone(self.log, seed=self.seed)
 
     def run(self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False) -> Estimates:
         log, behavior = self.log, self.behavior()
@@ -214,8 +210,8 @@ class Work:
 
     def _basic(self, behavior: Behavior) -> dict[str, Estimate]:
         log, ratio = self.log, behavior.log_ratio
-        learned = fqe(log, self.discount, self.heads, self.fqe_config, self.seed)
-        found = {"fqe": self._learned("fqe", learned.replicates, None, "", {"loss": learned.loss})}
+        learned = fqe(log, self.discount, self.heads, seed=self.seed)
+        found = {"fqe": self._learned("fqe", learned.replicates, None, "", {"rounds": learned.rounds, "strength": learned.strength})}
         found["importance"] = self._weighted("importance", importance(log, ratio, self.discount, self.counts))
         robust = doubly_robust(log, learned, self.heads, ratio, self.discount, self.counts)
         found["doubly-robust"] = self._weighted("doubly-robust", robust)
@@ -248,7 +244,8 @@ class Work:
         """One member of the DICE family."""
         if not self.log.decisions.deterministic:
             raise OdiceError(f"{name} needs a deterministic policy; leave it out.")
-        ratio = dice(self.log, self.discount, self.heads, FORMS[name], self.dice_config, self.seed, behavior.spread)
+        config = DICEConfig() if self.updates is None else DICEConfig(updates=self.updates)
+        ratio = dice(self.log, self.discount, self.heads, FORMS[name], config, self.seed, behavior.spread)
         why = ""
         if ratio.effective < MIN_SHARE:
             why = f"its weights leave {ratio.effective:.1%} of the log"

@@ -38,7 +38,7 @@ def judges(candidate: Candidate, data: Dataset) -> Judges:
     trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
     if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
         return Judges(data, "another log")
-    share, count = trained.get("holdout"), trained.get("held_out_episodes")
-    if isinstance(share, float) and 0 < share < 1 and round(share * data.n_episodes) == count:
+    share = trained.get("holdout")
+    if isinstance(share, float) and 0 < round(share * data.n_episodes) < data.n_episodes:
         return Judges(data.split(share)[0], "held out")
     return Judges(data, "trained on")

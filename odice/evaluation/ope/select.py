@@ -1,63 +1,109 @@
-"""Choosing among policies without a simulator: in the order of FQE's estimates, but only what is better by a bound.
+"""Choosing among policies without a simulator, with a bound that pays for the choice.
 
-An estimate is highest where an estimator errs most, so the best of many estimates is too good to be true. So only a
-policy whose verdict is "better" is chosen: its bound is above 0 and the estimators agree. A policy that leaves the data
-has no bound and comes last. Among the others FQE's estimate tells more apart than its bound, which punishes a spread
-that all share (docs/estimates.md). Where no policy is better by the verdict, the honest answer is to clone the
-behavior: what the log does is known to work as well as the log says.
-
-With k policies one asks k times, so a bound at 95 % fails for some policy more often than once in twenty. Each one's
-bound is kept as it is; the note says so.
+Every candidate is judged by episodes that it was not trained on, and the bounds of all k candidates hold at once: each
+is stated at an error rate of 5 % / k (Bonferroni), so the chance that any of them is false is at most 5 %, and picking
+the best of them costs nothing more. Only a policy whose verdict is "better", and which health does not refuse, is
+advised; among several the one with the highest bound. Where there is none, the advice is to clone the behavior: what
+the log does is known to work as well as the log says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from odice.data.dataset import Dataset
+from odice.errors import OdiceError
+from odice.evaluation.ope.candidate import Candidate
 from odice.evaluation.ope.estimate import Estimates, estimate
-from odice.evaluation.ope.verdict import JUDGES
+from odice.evaluation.ope.verdict import Verdict
 from odice.policy.policy import Policy
 
+REFUSED = "do not deploy"
 
-class Ranked(NamedTuple):
+
+@dataclass(frozen=True)
+class Ranked:
+    """One candidate, and what the log says about it."""
+
     name: str
     estimates: Estimates
+    health: str | None
+    """What its run's health check found, where it comes from a run."""
 
     @property
-    def bound(self) -> float | None:
-        return self.estimates.verdict.lower_bound
+    def verdict(self) -> Verdict:
+        return self.estimates.verdict
 
     @property
-    def key(self) -> tuple[bool, float]:
-        return key(self.bound, self.estimates.estimates["fqe"].improvement.mean)
+    def refused(self) -> bool:
+        """Whether health forbids to advise it."""
+        return self.health == REFUSED
+
+    @property
+    def key(self) -> tuple[bool, bool, float, float]:
+        """What candidates are ranked by, larger is better: advisable, bounded, the bound if it is better, FQE."""
+        better = self.verdict.answer == "better" and not self.refused
+        bound = self.verdict.lower_bound
+        return (better, bound is not None, (bound or 0.0) if better else 0.0, self.fqe)
+
+    @property
+    def fqe(self) -> float:
+        return self.estimates.estimates["fqe"].improvement.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "health": self.health, **self.estimates.to_dict()}
 
 
-def key(bound: float | None, fqe: float) -> tuple[bool, float]:
-    """What is ranked by: those that the log can bound first, and FQE's estimate."""
-    return (bound is not None, fqe)
+@dataclass(frozen=True)
+class Selection:
+    """All candidates, best first, and which to take."""
 
-
-class Selection(NamedTuple):
     ranked: tuple[Ranked, ...]
-    """Best first."""
     choice: str | None
     """The policy to take, or None: clone the behavior."""
     advice: str
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"choice": self.choice, "advice": self.advice, "ranked": [one.to_dict() for one in self.ranked]}
 
-def select(policies: Mapping[str, Policy], data: Dataset, **settings: Any) -> Selection:
-    """Rank policies by FQE's estimate of their improvement over the behavior; `settings` are those of `estimate`.
 
-    Unless told otherwise only those are asked who have a say: a density ratio doubles the time.
+def select(candidates: Mapping[str, Candidate], data: Dataset, **settings: Any) -> Selection:
+    """Judge candidates by a log and say which to take, if any.
+
+    Args:
+        candidates: policies by name.
+        data: the log. Of a policy that was trained on it, only the held-out episodes are used.
+        settings: those of `estimate`.
+
+    Returns:
+        The candidates with their verdicts; all bounds hold at once with 95 % confidence.
     """
-    settings = {"estimators": JUDGES, **settings}
-    found = [Ranked(name, estimate(policy, data, **settings)) for name, policy in policies.items()]
+    if not candidates:
+        raise OdiceError("Name at least one run or policy.")
+    found = [
+        Ranked(name, estimate(policy, data, candidates=len(candidates), **settings), health_of(policy))
+        for name, policy in candidates.items()
+    ]
     ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))
-    best = next((one for one in ranked if one.estimates.verdict.answer == "better"), None)
-    if best is not None:
-        return Selection(ranked, best.name, f"take {best.name}: {best.estimates.verdict.reason}")
-    answers = {one.estimates.verdict.answer for one in ranked}
-    why = "every policy is not better" if answers == {"not better"} else "for none the log shows that it is better"
-    return Selection(ranked, None, f"clone the behavior (odice train --algo bc): {why} than what made the log")
+    best = ranked[0]
+    if best.verdict.answer == "better" and not best.refused:
+        return Selection(ranked, best.name, f"take {best.name}: {best.verdict.reason}")
+    return Selection(ranked, None, f"clone the behavior (odice train --algo bc): {_why_none(ranked)}")
+
+
+def health_of(candidate: Candidate) -> str | None:
+    """The health verdict in a policy's description, if it has one."""
+    found = candidate.about.get("health") if isinstance(candidate, Policy) else None
+    verdict = found.get("verdict") if isinstance(found, Mapping) else None
+    return verdict if isinstance(verdict, str) else None
+
+
+def _why_none(ranked: tuple[Ranked, ...]) -> str:
+    refused = [one.name for one in ranked if one.refused and one.verdict.answer == "better"]
+    if refused:
+        return f"health refuses {', '.join(refused)}, and the log shows no other policy to be better"
+    if all(one.verdict.answer == "not better" for one in ranked):
+        return "no policy is better than what made the log"
+    return "the log shows no policy to be better than what made it"

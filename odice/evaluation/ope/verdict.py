@@ -13,7 +13,7 @@ of the behavior.
 | none of these | none: FQE alone gives an estimate | never |
 
 "Better" is a bound above 0. No bound is stated, and no answer given, where the policy was trained on the episodes, with
-fewer than 30 episodes, or where the policy is outside the data in more than a quarter of the states. docs/estimates.md
+fewer than 30 episodes, or where the policy is outside the data in more than a third of the states. docs/estimates.md
 says how often stated bounds were false on worlds with known truth.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Literal
 from odice.evaluation.ope.intervals import Interval
 
 FEW_EPISODES = 30
-MAX_OUTSIDE = 0.25
+MAX_OUTSIDE = 1 / 3
 """The policy may be outside the data in at most this share of the log's states."""
 MIN_EPISODES = 30.0
 """Effective number of episodes that weights must leave."""

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from odice.evaluation.ope.behavior import CloneConfig, clone
-from odice.evaluation.ope.bootstrap import Interval, from_heads, percentile, resample, widened
+from odice.evaluation.ope.behavior import clone
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
-from odice.evaluation.ope.fqe import FQE, FQEConfig, fqe
+from odice.evaluation.ope.episodes import make_episodes
+from odice.evaluation.ope.fqe import FQE, fqe, out_of_sample
 from odice.evaluation.ope.importance import behavior_return, importance
-from odice.evaluation.ope.log import make_log
+from odice.evaluation.ope.intervals import betting_interval, resample, student
+from odice.evaluation.ope.one_step import one_step
 from tests.evaluation.ope.support import World, exact_return, tabular, tabular_policy
 
 
@@ -22,11 +23,11 @@ def world():
 
 @pytest.fixture(scope="module")
 def log(world):
-    return make_log(world.policy, world.data)
+    return make_episodes(world.policy, world.data)
 
 
 def everyone(log, heads=1):
-    return np.ones((heads, log.episodes), int)
+    return np.ones((heads, log.n_episodes), int)
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------
@@ -45,14 +46,14 @@ def test_the_log_by_hand():
     data = from_episodes(
         [{**one, "terminated": True, "truncated": False}, {**two, "terminated": False, "truncated": True}]
     )
-    log = make_log(policy, data)
+    log = make_episodes(policy, data)
     assert log.horizon == 3
-    assert log.policy_action.tolist() == [1, 0, 1, 1, 1, 0, 1]
+    assert log.decisions.choice.tolist() == [1, 0, 1, 1, 1, 0, 1]
     assert log.goes_on.tolist() == [1, 0, 1, 1, 0]  # a terminal, and the horizon
     assert log.complete.tolist() == [True, True]
     assert log.to_go(0.5).tolist() == [2.0, 2.0, 12.0, 16.0, 16.0]
     assert np.allclose(log.states[:, -1], [-1, -1 / 3, 1 / 3, -1, -1 / 3, 1 / 3, 1])
-    longer = make_log(
+    longer = make_episodes(
         policy,
         from_episodes(
             [{**one, "terminated": True, "truncated": False}] * 2 + [{**two, "terminated": False, "truncated": True}]
@@ -68,27 +69,39 @@ def test_the_log_by_hand():
 
 
 def test_the_behaviors_return(world, log):
-    found = behavior_return(log, world.discount, resample(log.episodes, 1000, np.random.default_rng(0)))
+    found = behavior_return(log, world.discount, resample(log.n_episodes, 1000, np.random.default_rng(0)))
     returns = np.add.reduceat(world.data.rewards * world.discount**log.time, world.data.starts)
-    assert found.value[0] == pytest.approx(returns.mean(), rel=1e-6)
-    assert found.value[1] == pytest.approx(world.data.returns.mean(), rel=1e-6)
-    error = returns.std() / np.sqrt(log.episodes)
-    low, high = percentile(found.value[0], found.replicates[0])[1:3]
-    assert (high - low) == pytest.approx(2 * 1.96 * error, rel=0.1)
-    assert np.all(np.abs(found.value - world.of_behavior) < 4 * error * np.array([1, 3]))
-    assert found.effective == pytest.approx(log.episodes)
+    assert found.value == pytest.approx(returns.mean(), rel=1e-6)
+    error = returns.std() / np.sqrt(log.n_episodes)
+    assert found.replicates.std() == pytest.approx(error, rel=0.1)
+    assert abs(found.value - world.of_behavior[0]) < 4 * error
+    assert found.effective == pytest.approx(log.n_episodes)
 
 
 def test_importance_sampling_with_exact_weights():
     world = World(horizon=4, episodes=4000)
-    log = make_log(world.policy, world.data)
-    found = importance(log, world.log_ratio(), world.discount, resample(log.episodes, 500, np.random.default_rng(0)))
-    for value, replicates, truth, wrong in zip(
-        found.value, found.replicates, world.truth, world.of_behavior, strict=True
-    ):
-        assert abs(value - truth) < 3 * replicates.std()
-        assert abs(wrong - truth) > 5 * replicates.std()  # the test would notice weights of 1
-    assert found.effective < log.episodes / 2
+    log = make_episodes(world.policy, world.data)
+    counts = resample(log.n_episodes, 500, np.random.default_rng(0))
+    for discount, truth, wrong in zip((world.discount, 1.0), world.truth, world.of_behavior, strict=True):
+        found = importance(log, world.log_ratio(), discount, counts)
+        assert abs(found.value - truth) < 3 * found.replicates.std()
+        assert abs(wrong - truth) > 5 * found.replicates.std()  # the test would notice weights of 1
+        assert found.effective < log.n_episodes / 2
+
+
+def test_one_step_with_exact_weights_is_the_slope_of_the_return():
+    """A numerical derivative of the exact return, in a share of the steps that follow the policy."""
+    world = World(horizon=4, episodes=20_000)
+    log = make_episodes(world.policy, world.data)
+    pi, b = np.eye(world.mdp.actions)[world.choice], world.behavior
+    mixed = lambda share: exact_return(world.mdp, share * pi + (1 - share) * b, world.horizon, world.discount)
+    slope = (mixed(1e-5) - mixed(0.0)) / 1e-5
+    found = one_step(log, world.log_ratio(), world.discount)
+    assert abs(found.value - slope) < 3 * found.error
+    assert abs(slope) > 6 * found.error
+    nothing = one_step(log, np.zeros(log.steps), world.discount)
+    assert nothing.value == pytest.approx(0)
+    assert nothing.effective > 0.8 * log.n_episodes
 
 
 def test_an_episode_that_was_cut_leaves_the_sums():
@@ -102,30 +115,34 @@ def test_an_episode_that_was_cut_leaves_the_sums():
         "truncated": True,
     }
     data = from_episodes([one(6), one(6), one(2), one(3)])
-    log = make_log(tabular_policy([0, 0], 2), data, 6)
-    assert behavior_return(log, 0.9, everyone(log)).value[1] == pytest.approx(6.0)
+    log = make_episodes(tabular_policy([0, 0], 2), data, 6)
+    assert behavior_return(log, 1.0, everyone(log)).value == pytest.approx(6.0)
 
 
 def test_doubly_robust_is_right_if_either_part_is():
     world = World(horizon=4, episodes=4000)
-    log = make_log(world.policy, world.data)
+    log = make_episodes(world.policy, world.data)
     right, wrong = world.log_ratio(), np.zeros(log.steps)
-    counts = resample(log.episodes, 300, np.random.default_rng(0))
+    counts = resample(log.n_episodes, 300, np.random.default_rng(0))
     q, v = exact_tables(world)
     states = world.data.observations.argmax(1)
     steps = states[log.index]
     clock = np.rint((log.states[:, -1] + 1) / 2 * log.horizon).astype(int)
     value = lambda scale: FQE(
-        np.zeros((2, 1)),
-        scale * np.stack([q[g][log.time, steps, log.action] for g in range(2)]),
-        scale * np.stack([v[g][clock, states] for g in range(2)]),
-        0.0,
+        np.zeros(1), scale * q[0][log.time, steps, log.action][None], scale * v[0][clock, states][None], 1, 1.0
     )
     for learned, ratio in ((value(1.0), wrong), (value(0.5), right), (value(0.0), right)):
-        found = doubly_robust(log, learned, ratio, world.discount, counts)
-        assert np.all(np.abs(found.value - world.truth) < 3 * found.replicates.std(axis=1) + 1e-3)
-    off = doubly_robust(log, value(0.5), wrong, world.discount, counts)
-    assert abs(off.value[0] - world.truth[0]) > 5 * off.replicates[0].std()
+        found = doubly_robust(log, learned, everyone(log), ratio, world.discount, counts)
+        assert abs(found.value - world.truth[0]) < 3 * found.replicates.std() + 1e-3
+    off = doubly_robust(log, value(0.5), everyone(log), wrong, world.discount, counts)
+    assert abs(off.value - world.truth[0]) > 5 * off.replicates.std()
+
+
+def test_out_of_sample_means_heads_that_did_not_see_the_episode():
+    values = np.array([[1.0, 1, 1], [2, 2, 2], [6, 6, 6]])
+    heads = np.array([[0, 2], [1, 0], [0, 1]])  # episode 0 is unseen by heads 0 and 2, episode 1 by head 1
+    assert out_of_sample(values, heads, np.array([0, 0, 1])).tolist() == [3.5, 3.5, 2.0]
+    assert out_of_sample(values, np.ones((3, 2)), np.array([0, 0, 1])).tolist() == [3.0, 3.0, 3.0]
 
 
 def exact_tables(world):
@@ -146,16 +163,25 @@ def exact_tables(world):
 # --- what is learned -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_fqe(world, log):
-    config = FQEConfig(hidden=(32,), updates=1200, start_updates=200, batch_size=128)
-    found = fqe(log, world.discount, resample(log.episodes, 3, np.random.default_rng(0)), config)
-    away = np.abs(world.truth - world.of_behavior)
-    assert np.all(away > 1)  # so that staying at the start, the behavior, would fail
-    assert np.all(np.abs(found.replicates.mean(1) - world.truth) < 0.12 * away)
+    found = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0)))
+    away = abs(world.truth[0] - world.of_behavior[0])
+    assert away > 1  # so that staying at the start, the behavior, would fail
+    assert abs(found.replicates.mean() - world.truth[0]) < 0.12 * away
 
 
-@pytest.mark.slow
+def test_fqe_of_a_policy_that_gives_probabilities(world):
+    """Half behavior, half policy: between the two, and neither."""
+    pi = np.eye(world.mdp.actions)[world.choice]
+    half = 0.5 * pi + 0.5 * world.behavior
+    log = make_episodes(lambda seen: half[seen.argmax(axis=1)], world.data)
+    truth = exact_return(world.mdp, half, world.horizon, world.discount)
+    found = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0))).replicates.mean()
+    gap = abs(world.truth[0] - world.of_behavior[0])
+    assert abs(found - truth) < 0.12 * gap
+    assert min(abs(truth - world.truth[0]), abs(truth - world.of_behavior[0])) > 0.2 * gap
+
+
 def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
     """One state, reward 1, never an end: the log is cut after 5 of 20 steps, except for two episodes that last."""
     from odice.data.build import from_episodes
@@ -168,12 +194,11 @@ def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
         "terminated": ended,
         "truncated": not ended,
     }
-    config = FQEConfig(hidden=(16,), updates=800, start_updates=100, batch_size=64)
     policy = tabular_policy([0], 2)
     for ended, expected in ((False, 20.0), (True, 5.0)):
-        log = make_log(policy, from_episodes([one(5, ended) for _ in range(40)] + [one(20, False)] * 2), 20)
+        log = make_episodes(policy, from_episodes([one(5, ended) for _ in range(40)] + [one(20, False)] * 2), 20)
         log = log._replace(complete=log.terminated | (log.lengths == 20))
-        found = fqe(log, 0.9, np.ones((2, log.episodes), int), config).replicates[1].mean()
+        found = fqe(log, 1.0, np.ones((2, log.n_episodes), int)).replicates.mean()
         assert found == pytest.approx(expected, rel=0.25)
 
 
@@ -193,7 +218,7 @@ def test_dice_starts_at_the_behavior(world, log):
     """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing
     more."""
     found = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
-    own = behavior_return(log, world.discount, everyone(log)).value[0]
+    own = behavior_return(log, world.discount, everyone(log)).value
     assert found.dual == pytest.approx(own, rel=0.02, abs=0.02)
     assert found.effective == pytest.approx(1)
     assert found.mass == pytest.approx(1)
@@ -232,39 +257,46 @@ def test_the_lagrangian_of_every_form_is_its_papers(world, log):
 
 
 def test_the_cloned_behavior_is_calibrated(world, log):
-    found = clone(log, CloneConfig(hidden=(32,), updates=600))
+    found = clone(log)
     same = np.isfinite(world.log_ratio())
     assert np.array_equal(np.isfinite(found.log_ratio), same)
     assert np.median(np.abs(found.log_ratio[same] - world.log_ratio()[same])) < 0.15
     assert found.calibration < 0.06
     assert found.agreement == pytest.approx(same.mean())
-    assert found.outside == 0  # the rarest action has 13 %
+    assert not found.known
+    rare = world.behavior[np.arange(6), world.choice] < 0.5 / 3
+    states = world.data.step_observations().argmax(1)
+    assert found.outside == pytest.approx(rare[states].mean(), abs=0.05)
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------
 
 
-def test_percentiles_agree_with_scipy():
+def test_students_interval_agrees_with_scipy():
     stats = pytest.importorskip("scipy.stats")
-    rng = np.random.default_rng(0)
-    x = rng.gamma(2.0, size=200)
-    own = percentile(x.mean(), resample(200, 4000, rng) @ x / 200)
-    other = stats.bootstrap((x,), np.mean, n_resamples=4000, method="percentile", rng=rng).confidence_interval
-    assert own.low == pytest.approx(other.low, abs=0.03)
-    assert own.high == pytest.approx(other.high, abs=0.03)
-    assert own.low < own.lower_bound < own.mean < own.high
+    x = np.random.default_rng(0).gamma(2.0, size=40)
+    error = x.std(ddof=1) / 40**0.5
+    own = student(x.mean(), error, 39)
+    other = stats.t.interval(0.95, 39, loc=x.mean(), scale=error)
+    assert (own.low, own.high) == pytest.approx(other)
+    assert own.lower_bound == pytest.approx(stats.t.ppf(0.05, 39, loc=x.mean(), scale=error))
+    assert own.clipped(0.0, own.mean).high == own.mean
 
 
-def test_intervals_of_heads_by_hand():
-    """Student's t with 2 degrees of freedom: 4.302653 two-sided and 2.919986 one-sided."""
-    found = from_heads(np.array([1.0, 2.0, 3.0]))
-    assert found == pytest.approx((2.0, 2 - 4.302653, 2 + 4.302653, 2 - 2.919986), rel=1e-5)
-
-
-def test_widened_intervals_by_hand():
-    found = widened(Interval(1.0, -0.5, 2.5, -0.2), 8.0)
-    assert (found.mean, found.low, found.high) == pytest.approx((1.0, 1 - 4.25, 1 + 4.25))  # 2.5 * 1.5, 8 / 4
-    assert found.lower_bound == pytest.approx(1 - np.hypot(2.5 * 1.2, 2 * 2.132 / 2.776))
+@pytest.mark.parametrize("chance", [0.02, 0.3])
+def test_the_betting_interval_holds_and_shrinks(chance):
+    rng = np.random.default_rng(1)
+    draws = (rng.random((400, 300)) < chance).astype(float)
+    found = [betting_interval(x, 0.0, 1.0) for x in draws]
+    assert np.mean([one.lower_bound > chance for one in found]) <= 0.05
+    assert np.mean([(one.low > chance) | (one.high < chance) for one in found]) <= 0.05
+    wide = np.mean([one.high - one.low for one in found])
+    normal = 2 * 1.96 * (chance * (1 - chance) / 300) ** 0.5
+    assert normal < wide < 2.5 * normal + 0.02  # exact, and not much wider than it must be
+    more = betting_interval((rng.random(30_000) < chance).astype(float), 0.0, 1.0)
+    assert more.high - more.low < 0.25 * wide
+    shifted = betting_interval(draws[0] * 6 - 2, -2.0, 4.0)
+    assert shifted == pytest.approx([6 * end - 2 for end in found[0]], abs=1e-6)
 
 
 def test_the_oracle_agrees_with_the_stationary_one():
