@@ -26,7 +26,7 @@ class Said:
         bound = BOUNDS[policy.about["step"]]
         interval = type("Interval", (), {"mean": -5.0 if bound is None else bound})()
         self.estimates = {"fqe": type("Estimate", (), {"improvement": interval})()}
-        self.verdict = type("Verdict", (), {"answer": "cannot tell", "lower_bound": bound})()
+        self.verdict = type("Verdict", (), {"answer": "cannot tell", "lower_bound": bound, "smallest": bound})()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_interrupted_run_stops_at_the_same_step(tmp_path, told):
     assert content(train(tmp_path / "run")) == whole
 
 
-def test_the_looks_are_estimates_of_the_whole_log(tmp_path, monkeypatch):
+def test_the_looks_are_estimates_by_the_held_out_episodes(tmp_path, monkeypatch):
     """What a look says is what `odice.estimate` says of the policy that was saved at that step."""
     quick = lambda policy, data, **settings: estimate(policy, data, updates=20, **settings)
     monkeypatch.setattr("odice.training.patience.estimate", quick)
@@ -88,9 +88,9 @@ def test_the_looks_are_estimates_of_the_whole_log(tmp_path, monkeypatch):
     run = odice.train(log, out=tmp_path / "run", **{**RUN, "steps": 40, "eval_every": 40})
     (row,) = rows(run.path / "estimates.jsonl")
     found = quick(run.policy, odice.load(log))
-    assert found.episodes == 60
+    assert found.episodes == 6
     assert row["answer"] == found.verdict.answer
-    assert row["rank"][1] == pytest.approx(found.estimates["fqe"].improvement.mean, rel=1e-6)
+    assert row["rank"][3] == pytest.approx(found.estimates["fqe"].improvement.mean, rel=1e-6)
 
 
 def test_a_log_that_cannot_judge_is_refused_before_training(tmp_path):

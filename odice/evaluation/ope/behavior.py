@@ -8,7 +8,7 @@ frequencies, those are used.
 
 | actions    | weight pi(a|s) / b(a|s)                       | the policy is outside the data where              |
 |------------|-----------------------------------------------|---------------------------------------------------|
-| discrete   | pi(a|s) / b(a|s)                              | b(pi(s)|s) is below half of uniform, 1 / (2 A)    |
+| discrete   | pi(a|s) / b(a|s)                              | b(pi(s)|s) is below 5 % and half of uniform       |
 | continuous | N(a; pi(s), sigma_b) / N(a; mu_b(s), sigma_b) | nobody did so in similar states (`support`)       |
 
 A deterministic policy has no density: for continuous actions the weights are those of the policy with the behavior's
@@ -30,8 +30,8 @@ from odice.evaluation.ope.support import share_outside
 LEVELS = (0.5, 0.8, 0.95)
 """Of the central intervals of a Gaussian whose coverage is compared."""
 Z = (0.6744898, 1.2815516, 1.9599640)
-RARE = 0.5
-"""An action is rare if its probability is below this share of uniform."""
+RARE, MOST_RARE = 0.5, 0.05
+"""An action is rare if its probability is below this share of uniform, and below one in twenty."""
 LEAST_PROBABILITY = 0.01
 """Estimated probabilities count as at least this: a network's tails are not to be trusted further."""
 BINS = 10
@@ -161,7 +161,7 @@ def _discrete(p: np.ndarray, log: Episodes) -> Behavior:
     with np.errstate(divide="ignore"):
         log_ratio = np.log(own) - np.log(taken)
     happened = (np.arange(p.shape[1])[None] == log.action[:, None]).ravel()
-    rare = p < RARE / log.spec.action_dim
+    rare = p < min(RARE / log.spec.action_dim, MOST_RARE)
     outside = float(np.mean(np.sum(policy * rare, axis=1)))
     return Behavior(log_ratio, known, _calibration_error(p.ravel(), happened), outside, float(own.mean()))
 

@@ -232,8 +232,8 @@ class Work:
         reward, weight = self.log.reward.astype(np.float64), np.exp(log_ratio)
         half = np.random.default_rng(self.seed).permutation(len(reward)) % 2
         center = np.where(half == 0, reward[half == 1].mean(), reward[half == 0].mean())
-        most = max(float(weight.max()) - 1, 1.0) * (reward.max() - reward.min())
-        gain = betting_interval((weight - 1) * (reward - center), -most, most, self.alpha)
+        ends = [(w - 1) * (r - c) for w in (0.0, weight.max()) for r in (reward.min(), reward.max()) for c in set(center)]
+        gain = betting_interval((weight - 1) * (reward - center), min(ends), max(ends), self.alpha)
         gain = gain.clipped(self.possible[0] - self.logged.value, self.possible[1] - self.logged.value)
         value = Interval(*(self.logged.value + end for end in gain))
         error = float(np.std((weight - 1) * (reward - center)) / len(reward) ** 0.5)

@@ -24,6 +24,8 @@ import numpy as np
 ALPHA = 0.05
 """A stated bound is to be false at most this often."""
 REPLICATES = 400
+PRIOR = 5
+"""How many numbers the first guess of their variance is worth."""
 
 
 class Interval(NamedTuple):
@@ -67,9 +69,9 @@ def betting_interval(values: np.ndarray, least: float, most: float, alpha: float
     """
     x = (np.asarray(values, np.float64) - least) / max(most - least, 1e-12)
     count = np.arange(1, len(x) + 1)
-    # Estimates that start at (1/2, 1/4) and use only what came before.
     mean = (0.5 + np.cumsum(x)) / (count + 1)
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (count + 1)
+    # Numbers in [0, 1] with this mean vary at most by mean * (1 - mean), which the estimate starts from.
+    variance = (PRIOR * mean * (1 - mean) + np.cumsum((x - mean) ** 2)) / (count + PRIOR)
     before = np.concatenate([[0.25], variance[:-1]])
 
     def end(values: np.ndarray, alpha: float) -> float:

@@ -43,10 +43,10 @@ class Ranked:
 
     @property
     def key(self) -> tuple[bool, bool, float, float]:
-        """What candidates are ranked by, larger is better: advisable, bounded, the bound if it is better, FQE."""
+        """What candidates are ranked by, larger is better: advisable, within what the log can confirm, bound, FQE."""
         better = self.verdict.answer == "better" and not self.refused
         bound = self.verdict.lower_bound
-        return (better, bound is not None, (bound or 0.0) if better else 0.0, self.fqe)
+        return (better, self.verdict.smallest is not None, (bound or 0.0) if better else 0.0, self.fqe)
 
     @property
     def fqe(self) -> float:

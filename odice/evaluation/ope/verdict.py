@@ -12,9 +12,9 @@ of the behavior.
 | one-step weights that are left | the least of FQE and one-step | both upper ends are |
 | none of these | none: FQE alone gives an estimate | never |
 
-"Better" is a bound above 0. No bound is stated, and no answer given, where the policy was trained on the episodes, with
-fewer than 30 episodes, or where the policy is outside the data in more than a third of the states. docs/estimates.md
-says how often stated bounds were false on worlds with known truth.
+"Better" is a bound above 0, and only such a bound is stated. No answer is given where the policy was trained on the
+episodes or with fewer than 30 episodes, and no bound where the policy is outside the data in more than a third of the
+states. docs/estimates.md says how often stated bounds were false on worlds with known truth.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class Verdict:
     answer: Answer
     reason: str
     lower_bound: float | None
-    """The policy earns at least this much more than the behavior, at the stated confidence; None where no bound can be
-    given."""
+    """The policy earns at least this much more than the behavior, at the stated confidence; None unless it is better."""
     smallest: float | None
     """The smallest gain that this log could confirm for this policy; None where it could confirm none."""
     witnesses: tuple[str, ...] = ()
@@ -78,33 +77,36 @@ def conclude(
         trained_on: whether the policy was trained on these episodes.
         confidence: of the intervals.
     """
-    if why := _refusal(episodes, outside, trained_on):
+    if why := _refusal(episodes, trained_on):
         return Verdict("cannot tell", why, None, None, (), confidence)
     usable = [name for name in improvement if not unusable[name]]
     upper, lower = _witnesses(usable, known)
     if not lower:
         return Verdict("cannot tell", _lonely(unusable), None, None, (), confidence)
-    found = [improvement[name] for name in lower]
-    bound = min(one.lower_bound for one in found)
-    smallest = max(one.mean - one.lower_bound for one in found)
-    facts = {"lower_bound": bound, "smallest": smallest, "confidence": confidence}
-    by = " and ".join(lower)
-    if bound > 0:
-        reason = f"by {by} it earns at least {bound:.4g} more ({confidence:.0%} confidence)"
-        return Verdict("better", reason, witnesses=lower, **facts)
     most = max(improvement[name].high for name in upper)
     sure = [name for name in usable if improvement[name].low > 0]
     if most < 0 and not sure:
         reason = f"by {' and '.join(upper)} it earns at least {-most:.4g} less ({confidence:.0%} confidence)"
-        return Verdict("not better", reason, witnesses=upper, **facts)
+        return Verdict("not better", reason, None, None, upper, confidence)
+    if outside > MAX_OUTSIDE:
+        reason = (
+            f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does "
+            "not say what happens then"
+        )
+        return Verdict("cannot tell", reason, None, None, (), confidence)
+    found = [improvement[name] for name in lower]
+    bound = min(one.lower_bound for one in found)
+    smallest = max(one.mean - one.lower_bound for one in found)
+    by = " and ".join(lower)
+    if bound > 0:
+        reason = f"by {by} it earns at least {bound:.4g} more ({confidence:.0%} confidence)"
+        return Verdict("better", reason, bound, smallest, lower, confidence)
     if most < 0:
         reason = f"{' and '.join(upper)} find it worse, {' and '.join(sure)} better"
     else:
-        reason = (
-            f"by {by} the difference may be as low as {bound:.4g}; this log could confirm a gain of {smallest:.4g} or "
-            "more"
-        )
-    return Verdict("cannot tell", reason, witnesses=lower, **facts)
+        means = ", ".join(f"{name} {improvement[name].mean:.4g}" for name in lower)
+        reason = f"the log could confirm a gain of {smallest:.4g} or more, and finds less ({means})"
+    return Verdict("cannot tell", reason, None, smallest, lower, confidence)
 
 
 def _witnesses(usable: list[str], known: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -126,7 +128,7 @@ def _lonely(unusable: Mapping[str, str]) -> str:
     return f"FQE alone gives an estimate, and a bound needs a second kind of evidence ({reasons})"
 
 
-def _refusal(episodes: int, outside: float, trained_on: bool) -> str:
+def _refusal(episodes: int, trained_on: bool) -> str:
     """Why the log cannot answer, or nothing."""
     if trained_on:
         return (
@@ -135,9 +137,4 @@ def _refusal(episodes: int, outside: float, trained_on: bool) -> str:
         )
     if episodes < FEW_EPISODES:
         return f"there are {episodes} episodes to judge by; fewer than {FEW_EPISODES} say little about any policy"
-    if outside > MAX_OUTSIDE:
-        return (
-            f"in {outside:.0%} of the log's states the policy does what the behavior hardly ever did, and the log does "
-            "not say what happens then"
-        )
     return ""
