@@ -143,7 +143,7 @@ def test_a_run_is_judged_by_its_held_out_episodes(world):
     assert by.origin == "held out"
     assert by.data.fingerprint == data.split(0.2)[0].fingerprint
     assert judges(of_run(holdout=None), data).origin == "trained on"
-    assert judges(of_run(held_out_episodes=3), data).origin == "trained on"
+    assert judges(of_run(holdout="all"), data).origin == "trained on"
     assert judges(of_run(fingerprint="0"), data).origin == "another log"
     assert judges(world.policy, data).origin == "another log"
 
