@@ -16,7 +16,7 @@ from odice.files import complete_file
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
     from odice.encoding import Encoding
-    from odice.evaluation.ope.bootstrap import Interval
+    from odice.evaluation.ope.intervals import Interval
     from odice.evaluation.ope.estimate import Estimate, Estimates
 
 

@@ -14,7 +14,7 @@ from odice.data.preprocess import Preprocess, fit
 from odice.data.store import write_store
 from odice.encoding import Encoding
 from odice.errors import OdiceError
-from odice.evaluation.ope.log import make_log
+from odice.evaluation.ope.episodes import make_episodes
 from odice.evaluation.trial import trial
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
@@ -60,7 +60,7 @@ def test_a_log_without_one_of_the_words_is_read_in_the_policys(tmp_path):
     assert in_its_words.actions[:2].tolist() == [1, 2]
     assert in_its_words.meta.choices == ("a", "b", "c")
     for data in (by_itself, in_its_words):
-        log = make_log(policy, data)
+        log = make_episodes(policy, data)
         taken = np.array(other["dose"]) == "b"
         np.testing.assert_array_equal(log.policy_action[log.index] == log.action, taken)
         assert trial(data, data, policy=policy, limits=(0, 4)).followed == pytest.approx(0.5)
@@ -69,7 +69,7 @@ def test_a_log_without_one_of_the_words_is_read_in_the_policys(tmp_path):
 def test_an_unknown_word_is_refused_by_name(tmp_path):
     policy = always(read(table(["a", "b"]), tmp_path / "trained.csv"), "b")
     with pytest.raises(OdiceError, match=r"takes the action 'z', which is not among a, b"):
-        make_log(policy, read(table(["a", "z"]), tmp_path / "log.csv"))
+        make_episodes(policy, read(table(["a", "z"]), tmp_path / "log.csv"))
     with pytest.raises(OdiceError, match=r"'z', which is not among its categories a, b"):
         read(table(["a", "z"]), tmp_path / "log.csv", encoding=policy.encoding)
 
@@ -78,7 +78,7 @@ def test_words_and_plain_numbers_do_not_match(tmp_path):
     words = read(table(["a", "b"]), tmp_path / "words.csv")
     numbers = read({**table(["a", "b"]), "dose": [0, 1] * 20}, tmp_path / "numbers.csv")
     with pytest.raises(OdiceError, match="which number of an action is which word"):
-        make_log(always(words, "a"), numbers)
+        make_episodes(always(words, "a"), numbers)
     with pytest.raises(OdiceError, match="which number of an action is which word"):
         concatenate([words, numbers])
     with pytest.raises(OdiceError, match="which number of an action is which word"):

@@ -119,7 +119,7 @@ def estimate(
         candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
         seed: of the estimators.
     """
-    dataset = load(data, encoding=policy.encoding)
+    dataset = load(data, encoding=policy.encoding) if isinstance(policy, Policy) else load(data)
     discount = _check(policy, estimators, discount, updates, heads)
     by = judges(policy, dataset)
     if horizon is None:  # that of the whole log: a part of it may happen to be shorter
@@ -211,7 +211,11 @@ class Work:
     def _basic(self, behavior: Behavior) -> dict[str, Estimate]:
         log, ratio = self.log, behavior.log_ratio
         learned = fqe(log, self.discount, self.heads, seed=self.seed)
-        found = {"fqe": self._learned("fqe", learned.replicates, None, "", {"rounds": learned.rounds, "strength": learned.strength})}
+        found = {
+            "fqe": self._learned(
+                "fqe", learned.replicates, None, "", {"rounds": learned.rounds, "strength": learned.strength}
+            )
+        }
         found["importance"] = self._weighted("importance", importance(log, ratio, self.discount, self.counts))
         robust = doubly_robust(log, learned, self.heads, ratio, self.discount, self.counts)
         found["doubly-robust"] = self._weighted("doubly-robust", robust)
@@ -232,7 +236,9 @@ class Work:
         reward, weight = self.log.reward.astype(np.float64), np.exp(log_ratio)
         half = np.random.default_rng(self.seed).permutation(len(reward)) % 2
         center = np.where(half == 0, reward[half == 1].mean(), reward[half == 0].mean())
-        ends = [(w - 1) * (r - c) for w in (0.0, weight.max()) for r in (reward.min(), reward.max()) for c in set(center)]
+        ends = [
+            (w - 1) * (r - c) for w in (0.0, weight.max()) for r in (reward.min(), reward.max()) for c in set(center)
+        ]
         gain = betting_interval((weight - 1) * (reward - center), min(ends), max(ends), self.alpha)
         gain = gain.clipped(self.possible[0] - self.logged.value, self.possible[1] - self.logged.value)
         value = Interval(*(self.logged.value + end for end in gain))

@@ -185,7 +185,12 @@ def _solver(grams: list[np.ndarray], strength: float):
 
 
 def _strength(
-    design: Design, grams: list[np.ndarray], weight: np.ndarray, start: np.ndarray, complete: np.ndarray, config: FQEConfig
+    design: Design,
+    grams: list[np.ndarray],
+    weight: np.ndarray,
+    start: np.ndarray,
+    complete: np.ndarray,
+    config: FQEConfig,
 ) -> float:
     """The penalty whose regression of the returns errs least in episodes that the first two heads did not draw."""
     some = weight[:, :2]

@@ -49,7 +49,9 @@ def log():
     data = from_episodes(episodes, meta=Meta(action_low=(-LIMIT,), action_high=(LIMIT,)))
     tensors = {"layers.0.weight": np.array([[GAIN / LIMIT]], np.float32), "layers.0.bias": np.zeros(1, np.float32)}
     bound = np.array([LIMIT], np.float32)
-    return make_episodes(Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data)
+    return make_episodes(
+        Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data
+    )
 
 
 GAP = exact(GAIN, 0.0, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
@@ -89,7 +91,9 @@ def mixed_log(choose):
     data = from_episodes(episodes, meta=Meta(action_low=(-1.0,), action_high=(1.0,)))
     tensors = {"layers.0.weight": np.zeros((1, 1), np.float32), "layers.0.bias": np.array([choose], np.float32)}
     bound = np.ones(1, np.float32)
-    return make_episodes(Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data)
+    return make_episodes(
+        Policy(Layout((1, 1), False, "relu", "clip"), tensors, action_low=-bound, action_high=bound), data
+    )
 
 
 @pytest.mark.parametrize(("choose", "least", "most"), [(0.8, 0, 0.05), (-0.8, 0, 0.05), (0.0, 1, 1), (0.4, 1, 1)])

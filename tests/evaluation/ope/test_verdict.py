@@ -43,7 +43,11 @@ def weighted(fqe, robust, **more):
         (ask({"fqe": UP}), "cannot tell", "FQE alone gives an estimate"),
         (ask({"fqe": UP, "one-step": UP}), "better", "by fqe and one-step it earns at least 1.2 more"),
         (ask({"fqe": UP, "one-step": UP}, unusable=["one-step"]), "cannot tell", "one-step: too little"),
-        (ask({"fqe": UP, "one-step": WIDE}), "cannot tell", "could confirm a gain of 1.3 or more, and finds less (fqe 2, one-step 0.5)"),
+        (
+            ask({"fqe": UP, "one-step": WIDE}),
+            "cannot tell",
+            "could confirm a gain of 1.3 or more, and finds less (fqe 2, one-step 0.5)",
+        ),
         (ask({"fqe": DOWN, "one-step": DOWN}), "not better", "at least 1 less"),
         (ask({"fqe": DOWN, "one-step": UP}), "cannot tell", "finds less (fqe -2, one-step 2)"),
         (ask(weighted(UP, UP)), "better", "by fqe and doubly-robust"),
