@@ -32,15 +32,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from odice.evaluation.ope.bootstrap import Interval
+from odice.evaluation.ope.log import make_log
 
 import benchmarks.defaults  # noqa: F401  (it registers the ward)
 import odice
 from odice.data.dataset import Dataset
 from odice.envs.make import make
-from odice.evaluation.ope.bootstrap import Interval
 from odice.evaluation.ope.dice import FORMS
 from odice.evaluation.ope.estimate import DEFAULT, ESTIMATORS, Work, estimate
-from odice.evaluation.ope.log import make_log
 from odice.evaluation.ope.select import key
 from odice.evaluation.ope.verdict import Verdict, together
 from odice.evaluation.ope.verdict import judge as judge_all

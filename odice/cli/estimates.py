@@ -16,8 +16,8 @@ from odice.files import complete_file
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
     from odice.encoding import Encoding
-    from odice.evaluation.ope.intervals import Interval
     from odice.evaluation.ope.estimate import Estimate, Estimates
+    from odice.evaluation.ope.intervals import Interval
 
 
 BY_EPISODES = ("importance", "doubly-robust", "one-step", "propensity")

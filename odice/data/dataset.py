@@ -24,7 +24,6 @@ from odice.encoding import Encoding
 from odice.errors import OdiceError
 from odice.types import Spec
 
-
 OPTIONAL = ("costs", "propensities")
 """Arrays that not every source has."""
 

@@ -50,8 +50,8 @@ def rows_of(dataset: Dataset, convention: Convention = "qlearning") -> Rows:
     if not kept.any():
         raise OdiceError(
             f"{dataset.meta.source}: no step is left under the {convention!r} convention, because every episode is one "
-            "step that was cut; if nothing follows these decisions (a bandit log), mark them as terminated, else record "
-            "the next observations."
+            "step that was cut; if nothing follows these decisions (a bandit log), mark them as terminated; else "
+            "record the next observations."
         )
     return Rows(kept, np.cumsum(kept) - kept, dataset.starts)
 

@@ -62,7 +62,7 @@ def test_a_log_without_one_of_the_words_is_read_in_the_policys(tmp_path):
     for data in (by_itself, in_its_words):
         log = make_episodes(policy, data)
         taken = np.array(other["dose"]) == "b"
-        np.testing.assert_array_equal(log.policy_action[log.index] == log.action, taken)
+        np.testing.assert_array_equal(log.decisions.choice[log.index] == log.action, taken)
         assert trial(data, data, policy=policy, limits=(0, 4)).followed == pytest.approx(0.5)
 
 

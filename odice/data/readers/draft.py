@@ -19,7 +19,6 @@ ROWS = 100_000
 MEANING = {
     "reward": "the reward of the step",
     "cost": "what the step costs beside its reward, for algorithms that keep a limit",
-    "propensity": "the probability with which the action was chosen, where the behavior was randomized",
     "terminated": "true where the world ended: nothing that comes after has value",
     "truncated": "true where only the log ended",
     "episode": "which episode a row belongs to",
@@ -55,7 +54,7 @@ def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> 
         names = list(proposal.columns(role))
         file.add(role, names) if names else note(f"{role} = []")
     known = {item.name for item in fields(Schema)}
-    for role in [*SINGLE, *(["propensity"] if "propensity" in known and "propensity" not in SINGLE else [])]:
+    for role in SINGLE:
         names = proposal.columns(role)
         file.add(role, names[0]) if names else note(f'{role} = ""  ({MEANING[role]})')
     _about_values(file, table, [*proposal.columns("observation"), *proposal.columns("action")])

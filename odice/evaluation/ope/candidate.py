@@ -3,8 +3,8 @@
 | candidate | discrete actions | continuous actions |
 |---|---|---|
 | `odice.Policy` | its choice | its action |
-| function of a batch of observations `(n, obs)` | choices `(n,)`, or probabilities `(n, actions)` | actions `(n, act)` |
-| array, one row per step of the log | choices `(steps,)`, or probabilities `(steps, actions)` | actions `(steps, act)` |
+| function of observations `(n, obs)` | choices `(n,)`, or probabilities `(n, actions)` | actions `(n, act)` |
+| array, a row per step of the log | choices `(steps,)`, or probabilities `(steps, actions)` | actions `(steps, act)` |
 
 A column of decisions says nothing about the state after the last step of an episode that was cut, so that step is left
 out of what is learned from transitions.
@@ -94,7 +94,7 @@ def _like(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _probabilities(given: np.ndarray, actions: int, states: int) -> np.ndarray:
-    if given.shape == (states,) and given.dtype.kind in "iu" and 0 <= given.min() and given.max() < actions:
+    if given.shape == (states,) and given.dtype.kind in "iu" and given.min() >= 0 and given.max() < actions:
         return np.eye(actions, dtype=np.float32)[given]
     if given.shape == (states, actions) and given.min() >= 0 and np.allclose(given.sum(axis=1), 1, atol=1e-3):
         return given.astype(np.float32)

@@ -4,9 +4,9 @@
     limit     what 5 % of the log's own actions exceed
     outside   the share of states with d(s, pi(s)) > limit
 
-The states of half of the episodes are compared with the other half, so the behavior itself is outside in 5 % of the states. A cloned
-behavior with one spread for all states cannot see it: where several behaviors are mixed, that spread is as wide as the
-actions, and nothing lies far out of it.
+The states of half of the episodes are compared with the other half, so the behavior itself is outside in 5 % of the
+states. A cloned behavior with one spread for all states cannot see it: where several behaviors are mixed, that spread
+is as wide as the actions, and nothing lies far out of it.
 
 For discrete actions the cloned probabilities do it (`behavior`).
 """

@@ -4,13 +4,13 @@ A bound is stated only where two kinds of evidence support it, because each kind
 not show: learned values (FQE) extrapolate, products of importance weights die out, one-step weights stay in the states
 of the behavior.
 
-| the log has | the bound is | it says "not better" if |
+| the log has | the bound is the least of | "not better" if below 0 is the upper end of |
 |---|---|---|
-| one step per episode, known propensities | the exact bound of the weighted rewards | their upper end is below 0 |
-| known propensities, weights that are left | the least of doubly robust and importance sampling | their upper ends are |
-| weights that are left | the least of FQE and doubly robust | doubly robust's upper end is, and FQE's lower end is not |
-| one-step weights that are left | the least of FQE and one-step | both upper ends are |
-| none of these | none: FQE alone gives an estimate | never |
+| one step per episode, known propensities | the weighted rewards (exact) | the same |
+| known propensities, enough weight left | doubly robust, importance sampling | both |
+| enough weight left | FQE, doubly robust | doubly robust, unless FQE is sure of the opposite |
+| enough one-step weight left | FQE, one-step | both |
+| none of these | none: FQE alone gives an estimate | - |
 
 "Better" is a bound above 0, and only such a bound is stated. No answer is given where the policy was trained on the
 episodes or with fewer than 30 episodes, and no bound where the policy is outside the data in more than a third of the
@@ -41,7 +41,7 @@ class Verdict:
     answer: Answer
     reason: str
     lower_bound: float | None
-    """The policy earns at least this much more than the behavior, at the stated confidence; None unless it is better."""
+    """The policy earns at least this much more, at the stated confidence; None unless the answer is "better"."""
     smallest: float | None
     """The smallest gain that this log could confirm for this policy; None where it could confirm none."""
     witnesses: tuple[str, ...] = ()
