@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,7 @@ import tomlkit
 from odice.data.propose import Proposal, propose
 from odice.data.readers.encode import MAX_CATEGORIES
 from odice.data.readers.table import scan_first
-from odice.data.schema import SINGLE, Schema
+from odice.data.schema import SINGLE
 
 ROWS = 100_000
 """Rows that are read to describe a column."""
@@ -53,7 +52,6 @@ def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> 
     for role in ("observation", "action"):
         names = list(proposal.columns(role))
         file.add(role, names) if names else note(f"{role} = []")
-    known = {item.name for item in fields(Schema)}
     for role in SINGLE:
         names = proposal.columns(role)
         file.add(role, names[0]) if names else note(f'{role} = ""  ({MEANING[role]})')
