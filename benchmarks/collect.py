@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from odice.algos.sac import SACConfig, sac
 from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay
+from odice.collection.sac import SACConfig, sac
 from odice.collection.vector_env import VectorEnv
 
 CHUNK = 50
@@ -59,7 +59,7 @@ def measure(env: str, num_envs: int, batches: list[int], seconds: float) -> None
     def collect() -> int:
         nonlocal step
         for _ in range(CHUNK):
-            rows = envs.step(np.asarray(explore(state.policy, envs.obs, 0, step)))
+            rows = envs.step(np.asarray(explore(state.policy.params, envs.obs, 0, step)))
             step += 1
             if replay.filled < 10_000:
                 replay.add(rows)

@@ -1,4 +1,4 @@
-"""O-DICE online: V-DICE as the critic of soft actor-critic (`algos.dual_sac`), in the collector's loop.
+"""O-DICE online: V-DICE as the critic of soft actor-critic (`experiments.dual_sac`), in the collector's loop.
 
     nice python benchmarks/online.py --out runs/online
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from odice.algos.dual_sac import DualSACConfig
-from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training, train
+from odice.collection.sac import SACConfig
+from odice.experiments.dual_sac import DualSACConfig
 
 NETS = {"critic_hidden": (64, 64), "policy_hidden": (64, 64), "critic_lr": 1e-3, "policy_lr": 1e-3, "batch_size": 128}
 AGENTS = {"SAC": SACConfig(**NETS)}

@@ -39,7 +39,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
@@ -50,8 +49,9 @@ from odice.core.critics import Critic, Heads, min_over_heads, q_at
 from odice.core.divergences import Divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import LossPair, Rule, orthogonal, rule, rule_gradient
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import CategoricalPolicy, Draws, SquashedPolicy, draw
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
@@ -115,13 +115,10 @@ class PolicyMetrics(NamedTuple):
 
 
 class State(NamedTuple):
-    policy: SquashedPolicy | CategoricalPolicy
-    critic: Critic
+    policy: Learned[SquashedPolicy | CategoricalPolicy]
+    critic: Learned[Critic]
     target: Critic
-    log_temperature: Float[Array, ""]
-    policy_opt: optax.OptState
-    critic_opt: optax.OptState
-    temperature_opt: optax.OptState
+    log_temperature: Learned[Float[Array, ""]]
     measured: PolicyMetrics
     step: Int[Array, ""]
 
@@ -191,23 +188,21 @@ def critic_gradient(cfg: AlgaeDICEConfig, how: Rule, state: State, batch: Batch,
         return critic(batch.obs, batch.action), first
 
     there = lambda critic: policy_value(critic, drawn.there, batch.next_obs, temperature)
-    result = rule_gradient(how, state.critic, here, there, losses)
+    result = rule_gradient(how, state.critic.params, here, there, losses)
     return result, seen["q"], seen["residual"]
 
 
 def policy_loss(cfg: AlgaeDICEConfig, policy, state: State, batch: Batch, key):
     """-J for the policy, whose gradient goes through its own actions, with its penalty; and what was seen."""
     assert batch.initial_obs is not None
-    temperature = jnp.exp(state.log_temperature)
+    critic, temperature = state.critic.params, jnp.exp(state.log_temperature.params)
     drawn = draw_both(policy, batch, key)
     share = {"true": cfg.online_share, "semi": 0.0, "orthogonal": 0.0}[cfg.gradient]
-    online, target = (
-        policy_value(critic, drawn.there, batch.next_obs, temperature) for critic in (state.critic, state.target)
-    )
-    q = state.critic(batch.obs, batch.action)
+    online, target = (policy_value(net, drawn.there, batch.next_obs, temperature) for net in (critic, state.target))
+    q = critic(batch.obs, batch.action)
     residual = vdice.residual(q, mixed(share, online, target), batch.reward, batch.mask, cfg.discount)
     weight = jax.lax.stop_gradient(power(cfg.exponent).weight(residual))
-    first = policy_value(state.critic, drawn.first, batch.initial_obs, 0.0)
+    first = policy_value(critic, drawn.first, batch.initial_obs, 0.0)
     dual = jnp.mean(weight * residual) + cfg.alpha * (1 - cfg.discount) * jnp.mean(first)
     network = policy.logits if isinstance(policy, CategoricalPolicy) else policy.network
     entropy = -jnp.mean(jnp.sum(drawn.there.prob * drawn.there.log_prob, axis=0))
@@ -219,7 +214,7 @@ def policy_loss(cfg: AlgaeDICEConfig, policy, state: State, batch: Batch, key):
 def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
     """AlgaeDICE: Q-form DICE with rewards, an actor-critic whose dual may keep, drop or project the backward
     gradient."""
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
     usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     target_entropy = usual if cfg.target_entropy is None else cfg.target_entropy
     how = rule(cfg.gradient, cfg.eta)
@@ -233,29 +228,23 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
         log_temperature = jnp.asarray(math.log(cfg.init_temperature), jnp.float32)  # a weak type compiles twice
         return State(
-            policy=policy,
-            critic=critic,
+            policy=policy_learner.init(policy),
+            critic=critic_learner.init(critic),
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
-            log_temperature=log_temperature,
-            policy_opt=opt_init(policy_optimizer, policy),
-            critic_opt=opt_init(critic_optimizer, critic),
-            temperature_opt=opt_init(policy_optimizer, log_temperature),
+            log_temperature=policy_learner.init(log_temperature),
             measured=PolicyMetrics(*jnp.zeros(3)),
             step=jnp.zeros((), jnp.int32),
         )
 
     def policy_step(state: State, batch: Batch, key) -> State:
         loss = lambda policy: policy_loss(cfg, policy, state, batch, key)
-        gradient, seen = jax.grad(loss, has_aux=True)(state.policy)
-        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
-        climb = jnp.exp(state.log_temperature) * (seen.entropy - target_entropy)  # of T (entropy - H), by log T
-        log_temperature, temperature_opt = step(policy_optimizer, climb, state.temperature_opt, state.log_temperature)
+        gradient, seen = jax.grad(loss, has_aux=True)(state.policy.params)
+        temperature = jnp.exp(state.log_temperature.params)
+        climb = temperature * (seen.entropy - target_entropy)  # of T (entropy - H), by log T
         return state._replace(
-            policy=policy,
-            policy_opt=policy_opt,
-            log_temperature=log_temperature,
-            temperature_opt=temperature_opt,
-            target=polyak(state.critic, state.target, cfg.polyak),
+            policy=policy_learner.step(state.policy, gradient),
+            log_temperature=policy_learner.step(state.log_temperature, climb),
+            target=polyak(state.critic.params, state.target, cfg.polyak),
             measured=seen,
         )
 
@@ -263,11 +252,10 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
         if batch.initial_obs is None:
             raise OdiceError("algae-dice needs initial states in its batches: train on data with episodes.")
         key_critic, key_policy = jax.random.split(key)
-        temperature = jnp.exp(state.log_temperature)
-        drawn = jax.lax.stop_gradient(draw_both(state.policy, batch, key_critic))
+        temperature = jnp.exp(state.log_temperature.params)
+        drawn = jax.lax.stop_gradient(draw_both(state.policy.params, batch, key_critic))
         result, q, residual = critic_gradient(cfg, how, state, batch, drawn, temperature)
-        critic, critic_opt = step(critic_optimizer, result.gradient, state.critic_opt, state.critic)
-        state = state._replace(critic=critic, critic_opt=critic_opt, step=state.step + 1)
+        state = state._replace(critic=critic_learner.step(state.critic, result.gradient), step=state.step + 1)
         due = state.step % cfg.policy_delay == 0
         state = jax.lax.cond(due, policy_step, lambda state, *_: state, state, batch, key_policy)
         metrics = {
@@ -281,4 +269,4 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
         }
         return state, metrics
 
-    return Algo(init, update, lambda state: state.policy, initial_states=True)
+    return Algo(init, update, lambda state: state.policy.params, initial_states=True)

@@ -24,13 +24,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
 from odice.algos.validation import require, validate
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
-from odice.core.optim import adam, opt_init, step
 from odice.core.policies import Policy, TanhPolicy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -73,8 +72,7 @@ class PercentBCConfig(BCConfig):
 
 
 class State(NamedTuple):
-    policy: Policy
-    policy_opt: optax.OptState
+    policy: Learned[Policy]
     step: Int[Array, ""]
 
 
@@ -95,7 +93,7 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
 @register("bc", BCConfig, imitates=True, best_episodes="top_returns")
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
     """BC: behaviour cloning of all the data, the floor of every comparison."""
-    optimizer = adam(cfg.policy_lr, cfg.policy_weight_decay)
+    learner = Learner(cfg.policy_lr, cfg.policy_weight_decay)
 
     def init(key) -> State:
         policy = policy_network(
@@ -106,16 +104,15 @@ def bc(cfg: BCConfig, spec: Spec) -> Algo:
             deterministic=cfg.policy == "deterministic",
             init=cfg.init,
         )
-        return State(policy, opt_init(optimizer, policy), jnp.zeros((), jnp.int32))
+        return State(learner.init(policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         del key  # nothing here is random
-        loss, gradient = jax.value_and_grad(cloning_loss)(state.policy, batch)
-        policy, policy_opt = step(optimizer, gradient, state.policy_opt, state.policy)
-        metrics = {"policy_loss": loss, "action_error": action_error(state.policy, batch)}
-        return State(policy, policy_opt, state.step + 1), metrics
+        loss, gradient = jax.value_and_grad(cloning_loss)(state.policy.params, batch)
+        metrics = {"policy_loss": loss, "action_error": action_error(state.policy.params, batch)}
+        return State(learner.step(state.policy, gradient), state.step + 1), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)
 
 
 @register("bc-10", PercentBCConfig, best_episodes="top_returns")

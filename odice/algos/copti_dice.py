@@ -43,7 +43,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
@@ -51,8 +50,8 @@ from odice.algos.validation import positive, require, validate
 from odice.core.discriminator import grad_norm, interpolate
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, value_network
-from odice.core.optim import adam, opt_init, step
 from odice.core.policies import Policy, policy_network
 from odice.core.vdice import residual
 from odice.errors import OdiceError
@@ -104,8 +103,8 @@ class CoptiDICEConfig:
             require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
 
 
-class Learned(NamedTuple):
-    """What one optimizer steps together."""
+class Dual(NamedTuple):
+    """What is learned beside the policy, in one step."""
 
     value: Ensemble
     chi: Ensemble
@@ -122,10 +121,8 @@ class Learned(NamedTuple):
 
 
 class State(NamedTuple):
-    learned: Learned
-    policy: Policy
-    learned_opt: optax.OptState
-    policy_opt: optax.OptState
+    dual: Learned[Dual]
+    policy: Learned[Policy]
     step: Int[Array, ""]
 
 
@@ -172,31 +169,30 @@ def steepness(cfg: CoptiDICEConfig, network: Ensemble, batch: Batch, key) -> Flo
     return cfg.gradient_penalty * jnp.mean(jnp.square(jnp.maximum(norms - STEEP, 0.0)))
 
 
-def total_loss(cfg: CoptiDICEConfig, learned: Learned, batch: Batch, key) -> tuple[Float[Array, ""], tuple]:
+def total_loss(cfg: CoptiDICEConfig, params: Dual, batch: Batch, key) -> tuple[Float[Array, ""], tuple]:
     """All losses but the policy's, added: none reaches what another one learns."""
     stop = jax.lax.stop_gradient
-    dual, (v, weight) = value_loss(cfg, learned.value, stop(learned.lam), batch)
-    bound = cost_bound(cfg, learned.chi, stop(learned.tau), weight, batch)
-    multipliers = -learned.lam * (stop(bound.cost) - cfg.cost_limit)
+    dual, (v, weight) = value_loss(cfg, params.value, stop(params.lam), batch)
+    bound = cost_bound(cfg, params.chi, stop(params.tau), weight, batch)
+    multipliers = -params.lam * (stop(bound.cost) - cfg.cost_limit)
     if cfg.bound_radius > 0:
-        multipliers -= learned.tau * (stop(bound.divergence) - cfg.bound_radius)
-    penalty = steepness(cfg, learned.value, batch, key) + steepness(cfg, learned.chi, batch, key)
+        multipliers -= params.tau * (stop(bound.divergence) - cfg.bound_radius)
+    penalty = steepness(cfg, params.value, batch, key) + steepness(cfg, params.chi, batch, key)
     return dual + bound.loss + multipliers + penalty, (dual, v, weight, bound)
 
 
-@register("copti-dice", CoptiDICEConfig, value=lambda state: state.learned.value, when_diverged=("raise", "alpha"))
+@register("copti-dice", CoptiDICEConfig, value=lambda state: state.dual.params.value, when_diverged=("raise", "alpha"))
 def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
     """CoptiDICE: the best policy whose cost per step stays below a limit, from data with a cost column."""
-    optimizer, policy_optimizer = adam(cfg.value_lr), adam(cfg.policy_lr)
+    dual_learner, policy_learner = Learner(cfg.value_lr), Learner(cfg.policy_lr)
 
     def init(key) -> State:
         key_value, key_chi, key_policy = jax.random.split(key, 3)
         options = {"heads": 1, "layer_norm": cfg.layer_norm, "init": cfg.init}
         value, chi = (value_network(k, spec, cfg.value_hidden, **options) for k in (key_value, key_chi))
-        learned = Learned(value, chi, jnp.zeros(()), jnp.zeros(()))
+        dual = dual_learner.init(Dual(value, chi, jnp.zeros(()), jnp.zeros(())))
         policy = policy_network(key_policy, spec, cfg.policy_hidden, tanh_mean=cfg.tanh_mean, init=cfg.init)
-        opts = opt_init(optimizer, learned), opt_init(policy_optimizer, policy)
-        return State(learned, policy, *opts, step=jnp.zeros((), jnp.int32))
+        return State(dual, policy_learner.init(policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         if batch.cost is None:
@@ -204,24 +200,25 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
                 "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in "
                 "memory, not with --stream)."
             )
-        loss = lambda learned: total_loss(cfg, learned, batch, key)
-        (_, (dual, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(state.learned)
-        learned, learned_opt = step(optimizer, gradient, state.learned_opt, state.learned)
-        cloning, gradient = jax.value_and_grad(weighted_cloning)(state.policy, weight, batch.obs, batch.action)
-        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
+        before = state.dual.params
+        loss = lambda params: total_loss(cfg, params, batch, key)
+        (_, (value, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(before)
+        dual = dual_learner.step(state.dual, gradient)
+        cloning, gradient = jax.value_and_grad(weighted_cloning)(state.policy.params, weight, batch.obs, batch.action)
+        policy = policy_learner.step(state.policy, gradient)
         metrics = {
-            "value_loss": dual,
+            "value_loss": value,
             "value_mean": jnp.mean(v),
             "policy_loss": cloning,
             "cost_estimate": jnp.mean(weight * batch.cost),
             "cost_bound": bound.cost,
             "cost_of_data": jnp.mean(batch.cost),
             "reward_estimate": jnp.mean(weight * batch.reward),
-            "price": state.learned.lam,
-            "tau": state.learned.tau,
+            "price": before.lam,
+            "tau": before.tau,
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
-        return State(learned, policy, learned_opt, policy_opt, state.step + 1), metrics
+        return State(dual, policy, state.step + 1), metrics
 
-    return Algo(init, update, lambda state: state.policy, initial_states=True)
+    return Algo(init, update, lambda state: state.policy.params, initial_states=True)

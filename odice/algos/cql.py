@@ -34,15 +34,15 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
-from odice.core.critics import Critic, Joined, min_over_heads, q_at, sac_policy_loss, sac_value
+from odice.core.critics import Critic, Critics, min_over_heads, q_at, sac_policy_loss, sac_value
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Init, orthogonal
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -100,27 +100,23 @@ class CQLConfig:
 
 
 class State(NamedTuple):
-    policy: SquashedPolicy | CategoricalPolicy
-    critic: Critic | Joined
-    target: Critic | Joined
-    log_alpha: Float[Array, ""]
-    log_alpha_prime: Float[Array, ""]
-    policy_opt: optax.OptState
-    critic_opt: optax.OptState
-    alpha_opt: optax.OptState
-    alpha_prime_opt: optax.OptState
+    policy: Learned[SquashedPolicy | CategoricalPolicy]
+    critic: Learned[Critic | Critics]
+    target: Critic | Critics
+    log_alpha: Learned[Float[Array, ""]]
+    log_alpha_prime: Learned[Float[Array, ""]]
     step: Int[Array, ""]
 
 
 def td_target(cfg: CQLConfig, state: State, batch: Batch, key) -> Float[Array, " b"]:
     """y: r + gamma m times the value of s' under the policy and the target critics."""
     if cfg.max_backup:
-        draws = draw(state.policy, key, batch.next_obs, cfg.n_actions)
+        draws = draw(state.policy.params, key, batch.next_obs, cfg.n_actions)
         q = q_at(state.target, batch.next_obs, draws.action)
         v = jnp.max(min_over_heads(q), axis=0) if cfg.backup_order == "min-max" else min_over_heads(jnp.max(q, axis=1))
     else:
-        alpha = jnp.exp(state.log_alpha) if cfg.backup_entropy else 0.0
-        v = sac_value(state.policy, state.target, alpha, batch.next_obs, key)
+        alpha = jnp.exp(state.log_alpha.params) if cfg.backup_entropy else 0.0
+        v = sac_value(state.policy.params, state.target, alpha, batch.next_obs, key)
     return batch.reward + cfg.discount * batch.mask * v
 
 
@@ -154,7 +150,7 @@ def penalty(cfg: CQLConfig, log_alpha_prime, gap: Float[Array, " heads"]) -> Flo
     return jnp.sum(multiplier * (cfg.cql_weight * gap - cfg.lagrange_gap))
 
 
-def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | CategoricalPolicy, Critic | Joined]:
+def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | CategoricalPolicy, Critic | Critics]:
     """CORL's: small output layers, and for the spread of the policy a learnt scale and shift."""
     key_policy, key_first, key_second = jax.random.split(key, 3)
     xavier = jax.nn.initializers.variance_scaling(1e-4, "fan_avg", "uniform")  # gain 1e-2
@@ -167,13 +163,13 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
     if cfg.second_critic_hidden is None:
         return policy, Critic(key_first, spec, cfg.critic_hidden, **options)
     shapes = zip((key_first, key_second), (cfg.critic_hidden, cfg.second_critic_hidden), strict=True)
-    return policy, Joined(tuple(Critic(k, spec, hidden, heads=1, **options) for k, hidden in shapes))
+    return policy, Critics(tuple(Critic(k, spec, hidden, heads=1, **options) for k, hidden in shapes))
 
 
 @register("cql", CQLConfig, when_diverged=("lower", "critic_lr"), health=(VALUES_OF_RETURNS,))
 def cql(cfg: CQLConfig, spec: Spec) -> Algo:
     """CQL: soft actor-critic whose Q is pushed down on actions that are not in the data."""
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
     default_entropy = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     entropy = default_entropy if cfg.target_entropy is None else cfg.target_entropy
 
@@ -181,15 +177,11 @@ def cql(cfg: CQLConfig, spec: Spec) -> Algo:
         policy, critic = networks(cfg, key, spec)
         log_alpha, log_prime = jnp.zeros(()), jnp.asarray(1.0 if cfg.lagrange_form == "corl" else 0.0)
         return State(
-            policy=policy,
-            critic=critic,
+            policy=policy_learner.init(policy),
+            critic=critic_learner.init(critic),
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
-            log_alpha=log_alpha,
-            log_alpha_prime=log_prime,
-            policy_opt=opt_init(policy_optimizer, policy),
-            critic_opt=opt_init(critic_optimizer, critic),
-            alpha_opt=opt_init(policy_optimizer, log_alpha),
-            alpha_prime_opt=opt_init(critic_optimizer, log_prime),
+            log_alpha=policy_learner.init(log_alpha),
+            log_alpha_prime=critic_learner.init(log_prime),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -197,28 +189,27 @@ def cql(cfg: CQLConfig, spec: Spec) -> Algo:
         q = critic(batch.obs, batch.action)
         error = jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1))
         gap = conservative(cfg, critic, q, batch.obs, actions, log_density)
-        return error + penalty(cfg, state.log_alpha_prime, gap), (error, gap, jnp.mean(q))
+        return error + penalty(cfg, state.log_alpha_prime.params, gap), (error, gap, jnp.mean(q))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         key_policy, key_next, *key_proposals = jax.random.split(key, 5)
-        alpha = jnp.exp(state.log_alpha)
+        alpha = jnp.exp(state.log_alpha.params)
         (pi_loss, log_pi), pi_gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
-            state.policy, state.critic, alpha, batch.obs, key_policy
+            state.policy.params, state.critic.params, alpha, batch.obs, key_policy
         )
         target_q = td_target(cfg, state, batch, key_next)
-        known = proposals(cfg, state.policy, batch, key_proposals)
+        known = proposals(cfg, state.policy.params, batch, key_proposals)
         (_, (error, gap, q_mean)), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-            state.critic, state, batch, target_q, *known
+            state.critic.params, state, batch, target_q, *known
         )
         # -log alpha (log pi + H), and alpha' climbs the penalty it weighs
-        log_alpha, alpha_opt = step(policy_optimizer, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
-        log_prime, prime_opt = state.log_alpha_prime, state.alpha_prime_opt
+        log_alpha, log_prime = policy_learner.step(state.log_alpha, -(log_pi + entropy)), state.log_alpha_prime
         if cfg.lagrange_gap is not None:
-            climb = jax.grad(lambda x: -0.5 * penalty(cfg, x, gap))(log_prime)
-            log_prime, prime_opt = step(critic_optimizer, climb, prime_opt, log_prime)
-        policy, policy_opt = step(policy_optimizer, pi_gradient, state.policy_opt, state.policy)
-        critic, critic_opt = step(critic_optimizer, q_gradient, state.critic_opt, state.critic)
-        target = polyak(critic, state.target, cfg.polyak)
+            climb = jax.grad(lambda x: -0.5 * penalty(cfg, x, gap))(log_prime.params)
+            log_prime = critic_learner.step(log_prime, climb)
+        policy = policy_learner.step(state.policy, pi_gradient)
+        critic = critic_learner.step(state.critic, q_gradient)
+        target = polyak(critic.params, state.target, cfg.polyak)
         metrics = {
             "critic_loss": error,
             "critic_mean": q_mean,
@@ -228,8 +219,7 @@ def cql(cfg: CQLConfig, spec: Spec) -> Algo:
             "temperature": alpha,
         }
         if cfg.lagrange_gap is not None:
-            metrics["alpha_prime"] = jnp.exp(state.log_alpha_prime)
-        opts = (policy_opt, critic_opt, alpha_opt, prime_opt)
-        return State(policy, critic, target, log_alpha, log_prime, *opts, state.step + 1), metrics
+            metrics["alpha_prime"] = jnp.exp(state.log_alpha_prime.params)
+        return State(policy, critic, target, log_alpha, log_prime, state.step + 1), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
 from odice.algos.validation import validate
 from odice.core.critics import Critic, min_over_heads
 from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, value_network
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import LOG_STD_MIN, Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -96,19 +96,16 @@ class Losses(NamedTuple):
 
 
 class State(NamedTuple):
-    value: Ensemble
-    critic: Critic
+    value: Learned[Ensemble]
+    critic: Learned[Critic]
     target: Critic
-    policy: Policy
-    value_opt: optax.OptState
-    critic_opt: optax.OptState
-    policy_opt: optax.OptState
+    policy: Learned[Policy]
     step: Int[Array, ""]
 
 
 DECLARED: dict[str, Any] = {
     "schedule": "cosine_steps",
-    "value": lambda state: state.value,
+    "value": lambda state: state.value.params,
     "health": (*WEIGHTS, CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS),
 }
 """What every algorithm of this frame tells the run."""
@@ -139,9 +136,9 @@ def with_noise(action: Float[Array, "n act"], scale: float, key) -> Float[Array,
 
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
     """The algorithm that a config and three losses make."""
-    optimizers = {"value": adam(cfg.value_lr), "critic": adam(cfg.critic_lr)}
     length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
-    optimizers["policy"] = adam(optax.cosine_decay_schedule(cfg.policy_lr, length) if length else cfg.policy_lr)
+    value_learner, critic_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
+    policy_learner = Learner(cfg.policy_lr, cosine_steps=length)
 
     def init(key) -> State:
         key_value, key_critic, key_policy = jax.random.split(key, 3)
@@ -157,13 +154,10 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
             init=cfg.init,
         )
         return State(
-            value=value,
-            critic=critic,
+            value=value_learner.init(value),
+            critic=critic_learner.init(critic),
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
-            policy=policy,
-            value_opt=opt_init(optimizers["value"], value),
-            critic_opt=opt_init(optimizers["critic"], critic),
-            policy_opt=opt_init(optimizers["policy"], policy),
+            policy=policy_learner.init(policy),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -182,24 +176,29 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         if losses.action_noise:
             action = with_noise(action, losses.action_noise, jax.random.fold_in(key, 1))
         q_of_value = min_over_heads(state.target(obs, action))
-        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value, q_of_value, obs)
-        value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
+        (v_loss, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(state.value.params, q_of_value, obs)
+        value = value_learner.step(state.value, gradient)
         for _ in range(losses.value_updates - 1):
-            gradient = jax.grad(value_loss, has_aux=True)(value, q_of_value, obs)[0]
-            value, value_opt = step(optimizers["value"], gradient, value_opt, value)
+            gradient = jax.grad(value_loss, has_aux=True)(value.params, q_of_value, obs)[0]
+            value = value_learner.step(value, gradient)
         logged = batch.obs.shape[0]
         q = min_over_heads(state.target(batch.obs, batch.action)) if losses.action_noise else q_of_value[:logged]
         v = v[:logged]
 
-        v_used, judge = (value(batch.obs)[0], value) if cfg.fresh_value else (v, state.value)
+        v_used = value.params(batch.obs)[0] if cfg.fresh_value else v
         weight = losses.weight(q, v_used)
-        policy_loss, gradient = jax.value_and_grad(weighted_cloning)(state.policy, weight, batch.obs, batch.action)
-        policy, policy_opt = step(optimizers["policy"], gradient, state.policy_opt, state.policy)
+        policy_loss, gradient = jax.value_and_grad(weighted_cloning)(
+            state.policy.params, weight, batch.obs, batch.action
+        )
+        policy = policy_learner.step(state.policy, gradient)
 
-        td_target = batch.reward + cfg.discount * batch.mask * judge(batch.next_obs)[0]
-        (q_loss, online), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, td_target, batch)
-        critic, critic_opt = step(optimizers["critic"], gradient, state.critic_opt, state.critic)
-        target = polyak(critic, state.target, cfg.polyak)
+        v_next = (value if cfg.fresh_value else state.value).params(batch.next_obs)[0]
+        td_target = batch.reward + cfg.discount * batch.mask * v_next
+        (q_loss, online), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+            state.critic.params, td_target, batch
+        )
+        critic = critic_learner.step(state.critic, gradient)
+        target = polyak(critic.params, state.target, cfg.polyak)
 
         metrics = {
             "value_loss": v_loss,
@@ -211,6 +210,6 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
-        return State(value, critic, target, policy, value_opt, critic_opt, policy_opt, state.step + 1), metrics
+        return State(value, critic, target, policy, state.step + 1), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Int
 
 from odice.algos.validation import positive, require, validate
@@ -27,8 +26,9 @@ from odice.core import qdice
 from odice.core.critics import Critic, sac_policy_loss
 from odice.core.discriminator import interpolate
 from odice.core.gradients import Rule
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import CategoricalPolicy, SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -79,12 +79,16 @@ class InverseConfig:
 
 
 class State(NamedTuple):
-    critic: Critic
+    critic: Learned[Critic]
     target: Critic
-    policy: SquashedPolicy | CategoricalPolicy
-    critic_opt: optax.OptState
-    policy_opt: optax.OptState
+    policy: Learned[SquashedPolicy] | CategoricalPolicy
+    """A softmax of Q is not learned by itself."""
     step: Int[Array, ""]
+
+
+def acting(state: State) -> SquashedPolicy | CategoricalPolicy:
+    """The policy of a state."""
+    return state.policy if isinstance(state.policy, CategoricalPolicy) else state.policy.params
 
 
 def softmax_policy(policy: CategoricalPolicy, critic: Critic, temperature: float) -> CategoricalPolicy:
@@ -102,7 +106,7 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
         f"{name} has twin=True and gradient_penalty for continuous actions only, and these data have {spec.action_dim} "
         "discrete ones; leave both at their defaults.",
     )
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
 
     def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
@@ -110,19 +114,18 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
         if spec.discrete:
             policy = softmax_policy(CategoricalPolicy(key_policy, spec, cfg.critic_hidden), critic, cfg.temperature)
         else:
-            policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
+            network = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
+            policy = policy_learner.init(network)
         return State(
-            critic=critic,
+            critic=critic_learner.init(critic),
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
             policy=policy,
-            critic_opt=opt_init(critic_optimizer, critic),
-            policy_opt=opt_init(policy_optimizer, None if spec.discrete else policy),
             step=jnp.zeros((), jnp.int32),
         )
 
-    def learn_critic(state: State, batch: Batch, keys) -> tuple[Critic, optax.OptState, Metrics]:
-        drawn = qdice.draw_both(state.policy, keys[0], batch)
-        args = (state.critic, state.target, batch, drawn, cfg.diagnose)
+    def learn_critic(state: State, batch: Batch, keys) -> tuple[Learned[Critic], Metrics]:
+        critic, drawn = state.critic.params, qdice.draw_both(acting(state), keys[0], batch)
+        args = (critic, state.target, batch, drawn, cfg.diagnose)
         result, here, residual = qdice.critic_gradient(rule, objective, *args)
         gradient = result.gradient
         metrics = {
@@ -135,29 +138,28 @@ def inverse(cfg: InverseConfig, objective: qdice.Objective, rule: Rule, spec: Sp
         }
         if cfg.gradient_penalty > 0 and drawn.here.action is not None:
             points = interpolate(keys[1], (batch.obs, batch.action), (batch.obs, drawn.here.action[0]))
-            loss, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
+            loss, slope = jax.value_and_grad(qdice.gradient_penalty)(critic, points)
             gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, gradient, slope)
             metrics["gradient_penalty"] = loss
         if cfg.diagnose and result.diagnostics is not None:
             metrics |= result.diagnostics._asdict()
-        return *step(critic_optimizer, gradient, state.critic_opt, state.critic), metrics
+        return critic_learner.step(state.critic, gradient), metrics
 
     def learn_policy(state: State, critic: Critic, batch: Batch, key):
         if isinstance(state.policy, CategoricalPolicy):
             policy = softmax_policy(state.policy, critic, cfg.temperature)
             log_p = jax.nn.log_softmax(policy.logits(batch.obs), axis=-1)
-            return policy, state.policy_opt, {"entropy": -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, axis=-1))}
+            return policy, {"entropy": -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, axis=-1))}
         (loss, log_pi), gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
-            state.policy, critic, cfg.temperature, batch.obs, key
+            state.policy.params, critic, cfg.temperature, batch.obs, key
         )
-        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
-        return policy, policy_opt, {"policy_loss": loss, "entropy": -log_pi}
+        return policy_learner.step(state.policy, gradient), {"policy_loss": loss, "entropy": -log_pi}
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         *keys, key_policy = jax.random.split(key, 3)
-        critic, critic_opt, metrics = learn_critic(state, batch, keys)
-        policy, policy_opt, more = learn_policy(state, critic, batch, key_policy)
-        target = polyak(critic, state.target, cfg.polyak)
-        return State(critic, target, policy, critic_opt, policy_opt, state.step + 1), metrics | more
+        critic, metrics = learn_critic(state, batch, keys)
+        policy, more = learn_policy(state, critic.params, batch, key_policy)
+        target = polyak(critic.params, state.target, cfg.polyak)
+        return State(critic, target, policy, state.step + 1), metrics | more
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, acting)

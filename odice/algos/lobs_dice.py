@@ -9,7 +9,7 @@ discriminator c(s, s') and x = r + gamma m V(s') - V(s):
     pi   maximises  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
 
 A pair of states says which way the expert went, where SMODICE's single states only say where it was: of two actions
-that stay among the expert's states, only one may go its way. The rest is DemoDICE's (`algos.mixed`). A data set has an
+that stay among the expert's states, only one may go its way. The rest is DemoDICE's (`algos.union`). A data set has an
 action column, and that of the demonstrations is used as part of the union only, as in the official code: few rows of
 many.
 
@@ -19,49 +19,23 @@ DemoDICE does from its; the second multiplier mu, which the closed form replaces
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
-from odice.algos.validation import require
-from odice.core.networks import Init
+from odice.algos.union import DECLARED, KLUnionConfig, kl_union
 from odice.types import Algo, Spec
 
 
 @dataclass(frozen=True)
-class LobsDICEConfig(UnionConfig):
+class LobsDICEConfig(KLUnionConfig):
     """LobsDICE. Defaults follow the official code."""
 
     alpha: float = 0.1
-    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official default 0.1)."""
-    smooth: float = 1e-3
-    """Holds r between -6.9 and 13.8: -log(1 / (sigmoid(c) + smooth) - 1 + smooth) (official: 1e-3). 0 leaves it
-    free."""
-    discriminator_penalty: float = 0.1
-    """k: weight of (||grad r|| - 1)^2 (official: 0.1)."""
-    value_penalty: float = 1e-4
-    """g: weight of ||grad V||^2 (official: 1e-4)."""
-    bootstrap_terminals: bool = False
-    """V(s') counts after a terminal too (official: there is no mask). s' is then what the data have there."""
-    init: Init = "he"
-    """Initialisation of all networks (official: he_normal)."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
-        require(0 <= self.smooth < 1, f"smooth must lie in [0, 1), got {self.smooth}.")
+    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official default
+    0.1)."""
 
 
-@register(
-    "lobs-dice", LobsDICEConfig, imitates=True, value=lambda state: state.value, when_diverged=("lower", "value_lr")
-)
+@register("lobs-dice", LobsDICEConfig, **DECLARED)
 def lobs_dice(cfg: LobsDICEConfig, spec: Spec) -> Algo:
     """LobsDICE: imitation of the expert's steps from state to state, with the actions of imperfect data."""
-    official: dict[str, Any] = {
-        "penalize_reward": True,
-        "last_bias": False,
-        "bootstrap_terminals": cfg.bootstrap_terminals,
-    }
-    return union_algorithm(cfg, Frame("next", cfg.smooth, 1.0 + cfg.alpha, "kl-dv", **official), spec)
+    return kl_union(cfg, "next", spec)

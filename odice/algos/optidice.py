@@ -41,7 +41,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import WEIGHTS
@@ -50,8 +49,8 @@ from odice.algos.validation import positive, require, validate
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, symmetric, value_network
-from odice.core.optim import adam, opt_init, step
 from odice.core.policies import CategoricalPolicy, SquashedMixture, SquashedPolicy, draw
 from odice.core.vdice import residual
 from odice.errors import OdiceError
@@ -114,18 +113,32 @@ class OptiDICEConfig:
         require(self.lam_penalty >= 0, f"lam_penalty must be at least 0, got {self.lam_penalty}.")
 
 
-class State(NamedTuple):
+class Value(NamedTuple):
+    """V and its multiplier."""
+
     value: Ensemble
     lam_v: Float[Array, ""]
+
+
+class Advantage(NamedTuple):
+    """e and its multiplier."""
+
     e: Critic
     lam_e: Float[Array, ""]
+
+
+class Actor(NamedTuple):
+    """The policy and the logarithm c of its entropy's weight."""
+
     policy: SquashedPolicy | CategoricalPolicy
-    data_policy: SquashedMixture | CategoricalPolicy | None
     log_entropy: Float[Array, ""]
-    value_opt: optax.OptState
-    e_opt: optax.OptState
-    policy_opt: optax.OptState
-    data_policy_opt: optax.OptState
+
+
+class State(NamedTuple):
+    value: Learned[Value]
+    advantage: Learned[Advantage]
+    actor: Learned[Actor]
+    data_policy: Learned[SquashedMixture | CategoricalPolicy] | None
     step: Int[Array, ""]
 
 
@@ -164,16 +177,17 @@ def e_loss(cfg: OptiDICEConfig, e: Critic, lam_e, e_v, batch: Batch) -> Float[Ar
 
 def projection(cfg: OptiDICEConfig, policy, state: State, batch: Batch, key) -> tuple[Array, Array]:
     """The information projection's loss, and the mean of log pi over the policy's own actions."""
-    log_w = lambda e: log_ratio((e - state.lam_e) / cfg.alpha, cfg.divergence, floor_below_one=cfg.floor_below_one)
-    if isinstance(state.data_policy, CategoricalPolicy):
-        draws, behavior = draw(policy, key, batch.obs, 1), draw(state.data_policy, key, batch.obs, 1)
-        average = lambda x: jnp.mean(jnp.sum(draws.prob * x, axis=0))
-        ratios = jax.vmap(log_w)(state.e.every(batch.obs)[0].T)
-        return average(draws.log_prob - behavior.log_prob - ratios), average(draws.log_prob)
     assert state.data_policy is not None
+    (e, lam_e), data_policy = state.advantage.params, state.data_policy.params
+    log_w = lambda e: log_ratio((e - lam_e) / cfg.alpha, cfg.divergence, floor_below_one=cfg.floor_below_one)
+    if isinstance(data_policy, CategoricalPolicy):
+        draws, behavior = draw(policy, key, batch.obs, 1), draw(data_policy, key, batch.obs, 1)
+        average = lambda x: jnp.mean(jnp.sum(draws.prob * x, axis=0))
+        ratios = jax.vmap(log_w)(e.every(batch.obs)[0].T)
+        return average(draws.log_prob - behavior.log_prob - ratios), average(draws.log_prob)
     drawn = policy.sample(key, batch.obs)
-    behavior = state.data_policy.raw_log_prob(batch.obs, drawn.raw)
-    loss = jnp.mean(drawn.raw_log_prob - behavior - log_w(state.e(batch.obs, drawn.action)[0]))
+    behavior = data_policy.raw_log_prob(batch.obs, drawn.raw)
+    loss = jnp.mean(drawn.raw_log_prob - behavior - log_w(e(batch.obs, drawn.action)[0]))
     return loss, jnp.mean(drawn.log_prob)
 
 
@@ -185,19 +199,20 @@ def policy_loss(cfg: OptiDICEConfig, policy, state: State, batch: Batch, weight,
         loss = weighted_cloning(policy, weight, batch.obs, batch.action)
     else:
         loss, log_pi = projection(cfg, policy, state, batch, key)
-    return (loss + jnp.exp(state.log_entropy) * log_pi if cfg.entropy else loss), log_pi
+    return (loss + jnp.exp(state.actor.params.log_entropy) * log_pi if cfg.entropy else loss), log_pi
 
 
 @register(
     "optidice",
     OptiDICEConfig,
-    value=lambda state: state.value,
+    value=lambda state: state.value.params.value,
     when_diverged=("raise", "alpha"),
     health=WEIGHTS,
 )
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
-    optimizers = {"value": adam(cfg.value_lr), "e": adam(cfg.critic_lr), "policy": adam(cfg.policy_lr)}
+    value_learner, advantage_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
+    policy_learner = Learner(cfg.policy_lr)
     usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
     entropy = usual if cfg.target_entropy is None else cfg.target_entropy
 
@@ -213,49 +228,39 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
             data_policy = CategoricalPolicy(key_data, spec, cfg.policy_hidden, **head)
         elif cfg.extraction == "projection":
             data_policy = SquashedMixture(key_data, spec, cfg.policy_hidden, components=cfg.mixture, init=cfg.init)
-        lam_v, lam_e, log_entropy = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
         return State(
-            value=value,
-            lam_v=lam_v,
-            e=e,
-            lam_e=lam_e,
-            policy=policy,
-            data_policy=data_policy,
-            log_entropy=log_entropy,
-            value_opt=opt_init(optimizers["value"], (value, lam_v)),
-            e_opt=opt_init(optimizers["e"], (e, lam_e)),
-            policy_opt=opt_init(optimizers["policy"], (policy, log_entropy)),
-            data_policy_opt=opt_init(optimizers["policy"], data_policy),
+            value=value_learner.init(Value(value, jnp.zeros(()))),
+            advantage=advantage_learner.init(Advantage(e, jnp.zeros(()))),
+            actor=policy_learner.init(Actor(policy, jnp.zeros(()))),
+            data_policy=None if data_policy is None else policy_learner.init(data_policy),
             step=jnp.zeros((), jnp.int32),
         )
 
     def learn_values(state: State, batch: Batch) -> tuple[State, Metrics, Float[Array, " b"]]:
         """V, e and their multipliers; and the weights of before."""
-        (v_loss, (e_v, v)), gradient = jax.value_and_grad(
-            lambda both: value_loss(cfg, both[0], both[1], batch), has_aux=True
-        )((state.value, state.lam_v))
-        e_v = jax.lax.stop_gradient(e_v)
-        predicted = state.e(batch.obs, batch.action)[0]
-        weight = ratio(cfg, predicted, state.lam_e)
-        loss, e_gradient = jax.value_and_grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch))(state.e)
+        (v_loss, (e_v, v)), gradient = jax.value_and_grad(lambda params: value_loss(cfg, params.value, params.lam_v, batch), has_aux=True)(
+            state.value.params
+        )
+        e_v, (e, lam_e) = jax.lax.stop_gradient(e_v), state.advantage.params
+        predicted = e(batch.obs, batch.action)[0]
+        weight = ratio(cfg, predicted, lam_e)
+        loss, e_gradient = jax.value_and_grad(lambda e: e_loss(cfg, e, lam_e, e_v, batch))(e)
         penalised = lambda lam: gain(cfg, predicted, lam, e_v) + lam + cfg.lam_penalty * jnp.square(lam) / 2
         held = 1.0 if cfg.normalize else 0.0
-        gradient = (gradient[0], held * gradient[1])
-        value, value_opt = step(optimizers["value"], gradient, state.value_opt, (state.value, state.lam_v))
-        both = (e_gradient, held * jax.grad(penalised)(state.lam_e))
-        e, e_opt = step(optimizers["e"], both, state.e_opt, (state.e, state.lam_e))
+        value = value_learner.step(state.value, gradient._replace(lam_v=held * gradient.lam_v))
+        both = Advantage(e_gradient, held * jax.grad(penalised)(lam_e))
         metrics = {
             "value_loss": v_loss,
             "value_mean": jnp.mean(v),
             "residual_mean": jnp.mean(e_v),
             "e_loss": loss,
             "e_error": jnp.sqrt(jnp.mean(jnp.square(predicted - e_v))),
-            "lam_v": state.lam_v,
-            "lam_e": state.lam_e,
+            "lam_v": state.value.params.lam_v,
+            "lam_e": lam_e,
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
-        new = state._replace(value=value[0], lam_v=value[1], e=e[0], lam_e=e[1], value_opt=value_opt, e_opt=e_opt)
+        new = state._replace(value=value, advantage=advantage_learner.step(state.advantage, both))
         return new, metrics, weight
 
     def clone_data(state: State, batch: Batch) -> State:
@@ -263,25 +268,21 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         if state.data_policy is None:
             return state
         ones = jnp.ones_like(batch.reward)
-        gradient = jax.grad(weighted_cloning)(state.data_policy, ones, batch.obs, batch.action)
-        data_policy, opt = step(optimizers["policy"], gradient, state.data_policy_opt, state.data_policy)
-        return state._replace(data_policy=data_policy, data_policy_opt=opt)
+        gradient = jax.grad(weighted_cloning)(state.data_policy.params, ones, batch.obs, batch.action)
+        return state._replace(data_policy=policy_learner.step(state.data_policy, gradient))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         new, metrics, weight = learn_values(state, batch)
         new = clone_data(new, batch)._replace(step=state.step + 1)
         (loss, log_pi), gradient = jax.value_and_grad(
             lambda policy: policy_loss(cfg, policy, state, batch, weight, key), has_aux=True
-        )(state.policy)
+        )(state.actor.params.policy)
         c_gradient = -(log_pi + entropy) if cfg.entropy else jnp.zeros(())
-        both, opt = step(
-            optimizers["policy"], (gradient, c_gradient), state.policy_opt, (state.policy, state.log_entropy)
-        )
+        fresh = policy_learner.step(state.actor, Actor(gradient, c_gradient))
         warm = state.step >= cfg.warmup_steps
-        keep = lambda fresh, old: jax.tree.map(lambda a, b: jnp.where(warm, a, b), fresh, old)
-        policy, log_entropy = keep(both, (state.policy, state.log_entropy))
-        policy_opt = keep(opt, state.policy_opt)
-        metrics |= {"policy_loss": loss, "entropy": -log_pi, "entropy_weight": jnp.exp(state.log_entropy)}
-        return new._replace(policy=policy, log_entropy=log_entropy, policy_opt=policy_opt), metrics
+        actor = jax.tree.map(lambda a, b: jnp.where(warm, a, b), fresh, state.actor)
+        entropy_weight = jnp.exp(state.actor.params.log_entropy)
+        metrics |= {"policy_loss": loss, "entropy": -log_pi, "entropy_weight": entropy_weight}
+        return new._replace(actor=actor), metrics
 
-    return Algo(init, update, lambda state: state.policy, initial_states=cfg.initial == "episodes")
+    return Algo(init, update, lambda state: state.actor.params.policy, initial_states=cfg.initial == "episodes")

@@ -11,7 +11,7 @@ discriminator and x = (r + D + gamma m V(s') - V(s)) / alpha:
                         or  E_U[exp(h) f(w exp(-h))]                          (half Pearson)
 
 D(s, a, r) = scale tanh(net), so it cannot outweigh rewards of another size. For KL the term of V is alpha log
-E_U[exp(x)], and w is exp(x) divided by its mean (`algos.mixed`). The upper level moves far slower than the lower one,
+E_U[exp(x)], and w is exp(x) divided by its mean (`algos.union`). The upper level moves far slower than the lower one,
 so that V stays near its minimum for the D of now.
 
 One update: while `discriminator_steps` last, the discriminator; after them D by one step, then V and pi with the new D.
@@ -35,18 +35,16 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
-from odice.algos import mixed
-from odice.algos.health import UNION
-from odice.algos.mixed import Frame, State, UnionConfig
+from odice.algos import union
 from odice.algos.registry import register
+from odice.algos.union import DECLARED, Frame, State, UnionConfig
 from odice.algos.validation import positive, require
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
+from odice.core.learner import Learner
 from odice.core.networks import Ensemble, Init
-from odice.core.optim import adam, opt_init, step
 from odice.core.vdice import residual
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -98,8 +96,8 @@ class RGMConfig(UnionConfig):
 
 def corrected(cfg: RGMConfig, correction: Critic, batch: Batch) -> Float[Array, " b"]:
     """D(s, a, r)."""
-    seen = jnp.concatenate([batch.obs, batch.reward[:, None]], axis=-1)
-    return cfg.correction_scale * jnp.tanh(correction(seen, batch.action)[0])
+    inputs = jnp.concatenate([batch.obs, batch.reward[:, None]], axis=-1)
+    return cfg.correction_scale * jnp.tanh(correction(inputs, batch.action)[0])
 
 
 def correction_loss(
@@ -120,39 +118,33 @@ def correction_loss(
 @register(
     "rgm",
     RGMConfig,
-    imitates=True,
+    **DECLARED,
     reads_rewards=True,
     schedule="cosine_steps",
-    value=lambda state: state.value,
-    when_diverged=("lower", "value_lr"),
-    health=UNION,
 )
 def rgm(cfg: RGMConfig, spec: Spec) -> Algo:
     """RGM: DICE on rewards that are corrected until its visitation is that of a few demonstrations."""
     own = dataclasses.replace(cfg, entropy=cfg.entropy and not (cfg.deterministic and not spec.discrete))
     frame = Frame("action", 0.0, cfg.alpha, cfg.divergence, cfg.discriminator_steps, jnp.tanh, "torch")
     frame = frame._replace(deterministic=cfg.deterministic, policy_steps=cfg.cosine_steps or 0)
-    parts = mixed.union_parts(own, frame, spec)
-    rate = cfg.correction_lr
-    falling = optax.cosine_decay_schedule(rate, cfg.cosine_steps) if cfg.cosine_steps else rate
-    optimizer = adam(falling, cfg.correction_weight_decay)
+    parts = union.union_parts(own, frame, spec)
+    learner = Learner(cfg.correction_lr, cfg.correction_weight_decay, cfg.cosine_steps)
 
     def init(key) -> State:
-        seen = spec._replace(obs_dim=spec.obs_dim + 1)
-        correction = Critic(jax.random.fold_in(key, 1), seen, cfg.correction_hidden, heads=1, init=cfg.init)
-        return parts.init(key)._replace(correction=correction, correction_opt=opt_init(optimizer, correction))
+        with_reward = spec._replace(obs_dim=spec.obs_dim + 1)
+        correction = Critic(jax.random.fold_in(key, 1), with_reward, cfg.correction_hidden, heads=1, init=cfg.init)
+        return parts.init(key)._replace(correction=learner.init(correction))
 
     def learn_both(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         assert state.correction is not None
-        assert state.correction_opt is not None
-        log_expert = state.discriminator(*mixed.judged(frame, batch))[0]
-        above = lambda net: correction_loss(cfg, net, state.value, log_expert, batch)
-        loss, gradient = jax.value_and_grad(above)(state.correction)
-        correction, opt = step(optimizer, gradient, state.correction_opt, state.correction)
-        added = corrected(cfg, correction, batch)
-        new, seen = parts.learn_policy(state, batch, batch.reward + added, key)
-        seen |= {"correction_loss": loss, "correction_mean": jnp.mean(added), "correction_std": jnp.std(added)}
-        return new._replace(correction=correction, correction_opt=opt), seen
+        log_expert = state.discriminator.params(*union.discriminator_inputs(frame, batch))[0]
+        above = lambda net: correction_loss(cfg, net, state.value.params, log_expert, batch)
+        loss, gradient = jax.value_and_grad(above)(state.correction.params)
+        correction = learner.step(state.correction, gradient)
+        added = corrected(cfg, correction.params, batch)
+        new, metrics = parts.learn_policy(state, batch, batch.reward + added, key)
+        metrics |= {"correction_loss": loss, "correction_mean": jnp.mean(added), "correction_std": jnp.std(added)}
+        return new._replace(correction=correction), metrics
 
-    update = mixed.one_after_the_other(cfg.discriminator_steps, parts.learn_discriminator, learn_both)
-    return Algo(init, update, lambda state: state.policy, initial_states=True, expert=True)
+    update = union.in_two_stages(cfg.discriminator_steps, parts.learn_discriminator, learn_both)
+    return Algo(init, update, lambda state: state.actor.params.policy, initial_states=True, expert=True)

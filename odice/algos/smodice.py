@@ -8,7 +8,7 @@ V(s):
                 or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
     pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its batch mean, or max(0, x + 1)
 
-What both are made of is in `algos.mixed`. The discriminator is learnt first, with the policy standing still, and then
+What both are made of is in `algos.union`. The discriminator is learnt first, with the policy standing still, and then
 kept.
 `state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds
 them (the official code makes some, but never samples them: preset `reference` has none).
@@ -30,9 +30,8 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from odice.algos.health import UNION
-from odice.algos.mixed import Frame, UnionConfig, union_algorithm
 from odice.algos.registry import register
+from odice.algos.union import DECLARED, Frame, UnionConfig, union_algorithm
 from odice.algos.validation import require
 from odice.core.networks import Init
 from odice.types import Algo, Spec
@@ -65,16 +64,9 @@ class SMODICEConfig(UnionConfig):
         )
 
 
-@register(
-    "smodice",
-    SMODICEConfig,
-    imitates=True,
-    value=lambda state: state.value,
-    when_diverged=("lower", "value_lr"),
-    health=UNION,
-)
+@register("smodice", SMODICEConfig, **DECLARED)
 def smodice(cfg: SMODICEConfig, spec: Spec) -> Algo:
     """SMODICE: imitation of the expert's states, with the actions of imperfect data."""
-    judges = "state" if cfg.state_only else "action"
-    frame = Frame(judges, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh, discriminator_init="torch")
+    inputs = "state" if cfg.state_only else "action"
+    frame = Frame(inputs, 0.0, 1.0, cfg.divergence, cfg.discriminator_steps, jnp.tanh, discriminator_init="torch")
     return union_algorithm(cfg, frame, spec)

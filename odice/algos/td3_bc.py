@@ -24,7 +24,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.algos.health import VALUES_OF_RETURNS
@@ -34,8 +33,9 @@ from odice.core import vdice
 from odice.core.bellman import squared_losses
 from odice.core.critics import Critic, min_over_heads
 from odice.core.gradients import orthogonal, rule, rule_gradient
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import TanhPolicy
 from odice.core.sweep import Point
 from odice.types import Algo, Batch, Metrics, Spec
@@ -92,12 +92,10 @@ class PolicyMetrics(NamedTuple):
 
 
 class State(NamedTuple):
-    policy: TanhPolicy
+    policy: Learned[TanhPolicy]
     policy_target: TanhPolicy
-    critic: Critic
+    critic: Learned[Critic]
     critic_target: Critic
-    policy_opt: optax.OptState
-    critic_opt: optax.OptState
     measured: PolicyMetrics
     step: Int[Array, ""]
 
@@ -136,7 +134,7 @@ def rule_critic_gradient(cfg: TD3BCConfig, state: State, batch: Batch, key: PRNG
         frozen = vdice.freeze(how, q, q_next, *bars)
         return squared_losses(frozen, batch.reward, batch.mask, cfg.discount, scale=1.0)
 
-    result = rule_gradient(how, state.critic, here, there, losses)
+    result = rule_gradient(how, state.critic.params, here, there, losses)
     return (result.losses["forward"], jnp.mean(seen["q"])), result.gradient
 
 
@@ -155,42 +153,42 @@ def policy_loss(
 @register("td3-bc", TD3BCConfig, discrete=False, when_diverged=("lower", "alpha"), health=(VALUES_OF_RETURNS,))
 def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
     """TD3+BC: twin delayed actor-critic whose policy also clones the data."""
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
 
     def init(key) -> State:
         key_policy, key_critic = jax.random.split(key)
         policy = TanhPolicy(key_policy, spec, cfg.policy_hidden, init=cfg.init)
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
         return State(
-            policy=policy,
+            policy=policy_learner.init(policy),
             policy_target=jax.tree.map(jnp.copy, policy),
-            critic=critic,
+            critic=critic_learner.init(critic),
             critic_target=jax.tree.map(jnp.copy, critic),
-            policy_opt=opt_init(policy_optimizer, policy),
-            critic_opt=opt_init(critic_optimizer, critic),
             measured=PolicyMetrics(*jnp.zeros(3)),
             step=jnp.zeros((), jnp.int32),
         )
 
     def policy_step(state: State, batch: Batch) -> State:
-        gradient, measured = jax.grad(policy_loss, has_aux=True)(state.policy, state.critic, batch, cfg.alpha)
-        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
+        gradient, measured = jax.grad(policy_loss, has_aux=True)(
+            state.policy.params, state.critic.params, batch, cfg.alpha
+        )
+        policy = policy_learner.step(state.policy, gradient)
         return state._replace(
             policy=policy,
-            policy_target=polyak(policy, state.policy_target, cfg.polyak),
-            critic_target=polyak(state.critic, state.critic_target, cfg.polyak),
-            policy_opt=policy_opt,
+            policy_target=polyak(policy.params, state.policy_target, cfg.polyak),
+            critic_target=polyak(state.critic.params, state.critic_target, cfg.polyak),
             measured=measured,
         )
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         if cfg.gradient == "semi":
             target_q = td_target(cfg, state, batch, key)
-            (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, target_q, batch)
+            (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+                state.critic.params, target_q, batch
+            )
         else:
             (loss, q_mean), gradient = rule_critic_gradient(cfg, state, batch, key)
-        critic, critic_opt = step(critic_optimizer, gradient, state.critic_opt, state.critic)
-        state = state._replace(critic=critic, critic_opt=critic_opt, step=state.step + 1)
+        state = state._replace(critic=critic_learner.step(state.critic, gradient), step=state.step + 1)
         due = state.step % cfg.policy_delay == 0
         state = jax.lax.cond(due, policy_step, lambda state, _: state, state, batch)
         metrics = {
@@ -202,4 +200,4 @@ def td3_bc(cfg: TD3BCConfig, spec: Spec) -> Algo:
         }
         return state, metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)

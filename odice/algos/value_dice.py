@@ -35,7 +35,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import FEW_RATIOS
@@ -47,8 +46,8 @@ from odice.core.discriminator import Points, interpolate
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size
 from odice.core.gradients import true
+from odice.core.learner import Learned, Learner
 from odice.core.networks import MLP, Init
-from odice.core.optim import adam, opt_init, step
 from odice.core.policies import SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -85,10 +84,8 @@ class ValueDICEConfig:
 
 
 class State(NamedTuple):
-    critic: Critic
-    policy: SquashedPolicy
-    critic_opt: optax.OptState
-    policy_opt: optax.OptState
+    critic: Learned[Critic]
+    policy: Learned[SquashedPolicy]
     step: Int[Array, ""]
 
 
@@ -123,14 +120,13 @@ def penalty_points(batch: Batch, drawn: qdice.Drawn, key) -> Points:
 def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     """ValueDICE: imitation by matching the expert's visitation, the true gradient of Q-form DICE."""
     objective = qdice.Objective(divergence("kl-dv"), cfg.discount, temperature=0.0, linear=1.0 - cfg.discount)
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
 
     def init(key) -> State:
         key_critic, key_policy = jax.random.split(key)
         critic = Critic(key_critic, spec, cfg.critic_hidden, heads=1, init=cfg.init, last_bias=False)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, spread="tanh", init=cfg.init)
-        opts = opt_init(critic_optimizer, critic), opt_init(policy_optimizer, policy)
-        return State(critic, policy, *opts, step=jnp.zeros((), jnp.int32))
+        return State(critic_learner.init(critic), policy_learner.init(policy), jnp.zeros((), jnp.int32))
 
     def policy_loss(policy: SquashedPolicy, critic: Critic, batch: Batch, key):
         """-J, whose gradient reaches the policy through both of its actions."""
@@ -143,18 +139,17 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         key_draw, key_penalty = jax.random.split(key)
-        drawn = qdice.draw_both(state.policy, key_draw, batch)
-        args = (state.critic, None, batch, drawn, cfg.diagnose)
+        pi, q = state.policy.params, state.critic.params
+        drawn = qdice.draw_both(pi, key_draw, batch)
+        args = (q, None, batch, drawn, cfg.diagnose)
         result, here, residual = qdice.critic_gradient(true, objective, *args)
         points = penalty_points(batch, drawn, key_penalty)
-        penalty, slope = jax.value_and_grad(qdice.gradient_penalty)(state.critic, points)
+        penalty, slope = jax.value_and_grad(qdice.gradient_penalty)(q, points)
         gradient = jax.tree.map(lambda g, p: g + cfg.gradient_penalty * p, result.gradient, slope)
-        critic, critic_opt = step(critic_optimizer, gradient, state.critic_opt, state.critic)
+        critic = critic_learner.step(state.critic, gradient)
 
-        (_, (apart, entropy)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
-            state.policy, state.critic, batch, key_draw
-        )
-        policy, policy_opt = step(policy_optimizer, gradient, state.policy_opt, state.policy)
+        (_, (apart, entropy)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(pi, q, batch, key_draw)
+        policy = policy_learner.step(state.policy, gradient)
         metrics = {
             "dual": result.losses["forward"] + result.losses["rest"],
             "gradient_penalty": penalty,
@@ -168,6 +163,6 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
         }
         if cfg.diagnose and result.diagnostics is not None:
             metrics |= result.diagnostics._asdict()
-        return State(critic, policy, critic_opt, policy_opt, state.step + 1), metrics
+        return State(critic, policy, state.step + 1), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)

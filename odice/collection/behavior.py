@@ -17,11 +17,10 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from odice.algos.dual_sac import actor_critic
-from odice.algos.sac import SACConfig, State
 from odice.collection.behavior_folder import BehaviorFolder, Snapshot, Stage
 from odice.collection.learner import explore, make_learn
 from odice.collection.replay import Replay, segments
+from odice.collection.sac import SACConfig, State
 from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
 from odice.d4rl import brief
@@ -42,7 +41,7 @@ class Training:
     """Settings of the behavior policy's training. One update per step after the warm-up."""
 
     sac: SACConfig = field(default_factory=SACConfig)
-    """A `DualSACConfig` has V-DICE as the critic."""
+    """The actor-critic: what its `build` gives."""
     warmup: int = 10_000
     """Steps of uniformly random actions before the first update."""
     num_envs: int = 5
@@ -157,7 +156,7 @@ class _Loop:
 
     def _restore(self) -> None:
         """Continue from the newest checkpoint, or begin."""
-        algo, envs, training = actor_critic(self._training.sac, self._envs.spec), self._envs, self._training
+        algo, envs, training = self._training.sac.build(self._envs.spec), self._envs, self._training
         initial = lambda: initial_state(algo, self._seed)
         snapshot = self.folder.restore(jax.eval_shape(initial))
         self._last_evaluation = self.folder.last_timing
@@ -191,7 +190,7 @@ class _Loop:
                 )
         if self.folder.saved != self.step:
             self._save()
-        policy = jax.device_get(self.state.policy)
+        policy = jax.device_get(self.state.policy.params)
         medium, best = self._stages.get("medium"), self._stages.get("best")
         return Trained(self.step, self._replay.rows, policy, medium, best, self.threshold, self.folder.curve)
 
@@ -218,7 +217,7 @@ class _Loop:
                 rng = np.random.default_rng([self._seed, 1, at])
                 action = rng.uniform(-1.0, 1.0, (envs.num_envs, envs.spec.action_dim)).astype(np.float32)
             else:
-                action = np.asarray(explore(self.state.policy, envs.obs, self._seed, at))
+                action = np.asarray(explore(self.state.policy.params, envs.obs, self._seed, at))
             fresh.append(envs.step(action))
         self._replay.add(np.concatenate(fresh))
         self._seconds["env"] += time.perf_counter() - began
@@ -234,7 +233,7 @@ class _Loop:
         """Evaluate the policy, keep it if it is the first medium one or the best, and log both."""
         if not all(np.isfinite(value) for value in self._metrics.values()):
             raise OdiceError(f"{self.folder.path}: SAC diverged at step {self.step:,}; try another seed.")
-        network = jax.device_get(self.state.policy)
+        network = jax.device_get(self.state.policy.params)
         episodes, threshold = self._training.eval_episodes, self.threshold
         evaluation = self._evaluator(self.folder.policy(network), episodes=episodes, seed=self._seed)
         stage = Stage(self.step, evaluation.mean, network)

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from odice.algos.sac import SACConfig, State
 from odice.collection.replay import width
+from odice.collection.sac import SACConfig, State
 from odice.collection.vector_env import VectorEnv
 from odice.core.policies import SquashedPolicy
 from odice.data.preprocess import Fitted
@@ -65,7 +65,7 @@ class BehaviorFolder:
 
         def shapes(facts: dict[str, Any]) -> Any:
             replay = jax.ShapeDtypeStruct((facts["step"], width(self._envs.spec)), jnp.float32)
-            return {"state": like, "rows": replay, **dict.fromkeys(STAGES, like.policy)}
+            return {"state": like, "rows": replay, **dict.fromkeys(STAGES, like.policy.params)}
 
         checkpoint = self._checkpoints.restore(shapes)
         self.saved = checkpoint.step if checkpoint else 0
@@ -82,7 +82,7 @@ class BehaviorFolder:
     def save(self, now: Snapshot) -> None:
         """Write a checkpoint, then the policies as folders of their own."""
         self.evaluations.sync()
-        stages = {name: now.stages[name].policy if name in now.stages else now.state.policy for name in STAGES}
+        stages = {name: now.stages[name].policy if name in now.stages else now.state.policy.params for name in STAGES}
         facts = {name: [stage.step, stage.mean] for name, stage in now.stages.items()}
         arrays = {"state": now.state, "rows": now.rows, **stages}
         self._checkpoints.save(now.step, arrays, {"step": now.step, "envs": now.envs, "stages": facts})
@@ -90,7 +90,7 @@ class BehaviorFolder:
         self.saved = now.step
         for name, stage in now.stages.items():
             self.policy(stage.policy, stage.step).with_scores({"mean": stage.mean}).save(self._policies / name)
-        self.policy(now.state.policy, now.step).save(self._policies / "last")
+        self.policy(now.state.policy.params, now.step).save(self._policies / "last")
 
     def policy(self, network: SquashedPolicy, step: int | None = None) -> Policy:
         """A network of the training as a policy in the environment's units."""

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from odice.algos.dual_sac import actor_critic
-from odice.algos.sac import SACConfig, State
+from odice.collection.sac import SACConfig, State
 from odice.core.policies import SquashedPolicy
 from odice.core.sampling import sample_batches, seed_keys
 from odice.training.loop import run_updates
@@ -26,7 +25,7 @@ def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
     The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is
     kept.
     """
-    algo = actor_critic(cfg, spec)
+    algo = cfg.build(spec)
 
     def learn(state: State, rows: Float[Array, "capacity width"], filled, seed, first_step):
         _, loop_key = seed_keys(seed)

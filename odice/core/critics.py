@@ -48,8 +48,8 @@ class Critic(eqx.Module):
         return self.heads.weights[0].shape[0]
 
 
-class Joined(eqx.Module):
-    """Critics of different shapes, called as one."""
+class Critics(eqx.Module):
+    """Critics of different shapes, called as one critic."""
 
     parts: tuple[Critic, ...]
 

@@ -85,8 +85,8 @@ def tempered(divergence: Divergence, temperature: Float[Array, ""] | float) -> D
         f=lambda x: temperature * divergence.f(x),
         conjugate=lambda y: temperature * divergence.conjugate(y / temperature),
         weight=lambda y: divergence.weight(y / temperature),
-        y_max=math.inf,
-        y_cap=math.inf,
+        y_max=divergence.y_max * temperature,
+        y_cap=divergence.y_cap * temperature,
     )
 
 

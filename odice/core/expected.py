@@ -7,7 +7,7 @@ learns r + gamma m V(s') by least squares, so that e(s, a) = Q(s, a) - V(s) is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,9 @@ class NextState(NamedTuple):
     """What averages the residual over next states; it owns its state."""
 
     init: Callable[[PRNGKeyArray], Learned[Critic]]
-    residual: Callable[[Learned[Critic], Ensemble, Batch], Heads]
+    residual: Callable[[Any, Ensemble, Batch], Heads]
     """(state, V, batch) -> e(s, a), per head."""
-    step: Callable[[Learned[Critic], Ensemble, Batch, Heads], Learned[Critic]]
+    step: Callable[[Any, Ensemble, Batch, Heads], Learned[Critic]]
     """(state, V, batch, R) -> the state after one step of Q towards r + gamma m V(s'), which is R + V(s)."""
 
 

@@ -26,7 +26,7 @@ class Average(NamedTuple):
     """The mean of the parameters over the latest updates."""
 
     params: Any
-    count: Int[Array, ""]
+    updates: Int[Array, ""]
 
 
 class Learned(eqx.Module, Generic[Params]):
@@ -70,14 +70,14 @@ class Learner(NamedTuple):
         params = cast(Params, optax.apply_updates(cast(Any, learned.params), updates))
         average = learned.average
         if average is not None:
-            average = Average(running_mean(average.params, params, average.count, self.window), average.count + 1)
+            average = Average(running_mean(average.params, params, average.updates, self.window), average.updates + 1)
         return Learned(params, opt_state, average)
 
 
-def running_mean(mean: Params, latest: Params, count: Int[Array, ""], window: float) -> Params:
+def running_mean(mean: Params, latest: Params, updates: Int[Array, ""], window: float) -> Params:
     """The mean over the last 1/`window` of all updates so far.
 
     It needs no length of the run, and forgets the beginning.
     """
-    share = jnp.minimum(1.0, window / (count + 1.0))
+    share = jnp.minimum(1.0, window / (updates + 1.0))
     return jax.tree.map(lambda m, x: m + share * (x - m), mean, latest)

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from odice.core import vdice
 from odice.core.critics import Critic, q_at
 from odice.core.discriminator import Points, grad_norm
-from odice.core.divergences import Divergence, divergence
+from odice.core.divergences import Divergence, divergence, tempered
 from odice.core.gradients import LossPair, Rule, RuleGradient, rule_gradient
 from odice.core.policies import Draws, draw
 from odice.core.vdice import Frozen, Heads
@@ -88,14 +88,7 @@ def reward_divergence(name: str, alpha: float) -> Divergence:
     alpha)."""
     if name == "chi":
         return chi(alpha)
-    d = divergence(name)
-    return d._replace(
-        f=lambda x: alpha * d.f(x),
-        conjugate=lambda y: alpha * d.conjugate(y / alpha),
-        weight=lambda y: d.weight(y / alpha),
-        y_max=alpha * d.y_max,
-        y_cap=alpha * d.y_cap,
-    )
+    return tempered(divergence(name), alpha)
 
 
 def draw_both(policy, key: PRNGKeyArray, batch: Batch) -> Drawn:

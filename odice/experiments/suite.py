@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training
 from odice.collection.discrete import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
 from odice.collection.planner.mazes import collect_maze
 from odice.collection.recipes import collect
+from odice.collection.sac import SACConfig
 from odice.data.dataset import Dataset
 from odice.envs.hospital import HOSPITAL
 from odice.errors import OdiceError, exit_code, unknown_name

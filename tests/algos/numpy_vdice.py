@@ -51,8 +51,8 @@ def slope(residual, temperature=1.0):
 def residuals(name, state, batch, start=0.0):
     """R_f and R_b per head, and V(s)."""
     s, _, r, s2, m = support.arrays(batch)
-    theta, bar = (support.flatten(net) for net in (state.value, state.target))
-    count = state.value.size
+    theta, bar = (support.flatten(net) for net in (state.value.params, state.target))
+    count = state.value.params.size
     v, v2 = (support.heads(theta, x, count) + start for x in (s, s2))
     vbar, v2bar = v, v2
     if name != "vdice-true":
@@ -63,7 +63,7 @@ def residuals(name, state, batch, start=0.0):
 def value_step(name, state, batch, slope_f, slope_b):
     """V and its target after one update, for the slopes of f* in the forward and the backward loss."""
     s, _, _, s2, m = support.arrays(batch)
-    theta = support.flatten(state.value)
+    theta = support.flatten(state.value.params)
     k = 1 / slope_f.size
     d_f, d_b, d_rest = -LAM * slope_f * k, LAM * slope_b * GAMMA * m * k, np.full(slope_f.shape, (1 - LAM) * k)
     # the parameter order of the pytree: weights of all heads, then biases of all heads
@@ -74,21 +74,21 @@ def value_step(name, state, batch, slope_f, slope_b):
         "sdice": F,
         "odice": F + ETA * (B - F @ B / max(F @ F, 1e-10) * F),
     }[name]
-    value = adam(theta, combined + rest, state.value_opt, LR)
+    value = adam(theta, combined + rest, state.value.opt_state, LR)
     return value, TAU * value + (1 - TAU) * support.flatten(state.target)
 
 
 def policy_step(state, batch, weight):
     """The policy after one update of weighted cloning, with coupled weight decay."""
     s, a, *_ = support.arrays(batch)
-    net = state.policy
+    net = state.policy.params
     W, b, log_std = (np.asarray(x, np.float64) for x in (net.mean.weights[0], net.mean.biases[0], net.log_std))
     z = (a - (s @ W + b)) / np.exp(log_std)
     d_mean = -(weight[:, None] * z / np.exp(log_std)) / len(a)
     d_log_std = -(weight[:, None] * (z**2 - 1)).sum(0) / len(a)
     theta = np.concatenate([W.ravel(), b, log_std])
     gradient = np.concatenate([(s.T @ d_mean).ravel(), d_mean.sum(0), d_log_std]) + DECAY * theta
-    return adam(theta, gradient, state.policy_opt, LR)
+    return adam(theta, gradient, state.policy.opt_state, LR)
 
 
 def paper_weight(residual):

@@ -6,7 +6,6 @@ gradient is taken by central differences, and Adam's step from optax's own momen
 """
 
 import functools
-from collections import namedtuple
 
 import jax
 import jax.numpy as jnp
@@ -54,19 +53,16 @@ def _warm(name, settings, spec, steps, jit, batch_options):
 # --- numpy ----------------------------------------------------------------------------------------------------------
 
 
-def view(state):
-    """A state whose learned parts are two fields each: the parameters `value` and the optimizer's `value_opt`."""
-    fields = {}
-    for name, part in state._asdict().items():
-        learned = isinstance(part, Learned)
-        fields |= {name: part.params, f"{name}_opt": part.opt_state} if learned else {name: part}
-    return namedtuple("View", fields)(**fields)
-
-
 def arrays(batch):
     """The fields of a batch in float64, with the mask instead of `terminated`."""
     s, a, r, s2, d = (np.asarray(x, np.float64) for x in batch[:5])
     return s, a, r, s2, 1 - d
+
+
+def part(state, name):
+    """The parameters of a state's part, or what it has under that name."""
+    found = getattr(state, name)
+    return found.params if isinstance(found, Learned) else found
 
 
 def flatten(tree):

@@ -44,7 +44,7 @@ def actions(theta, s, key):
 def numpy_critic(gradient, state, batch, temperature):
     s, a, r, s2, m = arrays(batch)
     s0 = np.asarray(batch.initial_obs, np.float64)
-    policy, critic, target = map(flatten, (state.policy, state.critic, state.target))
+    policy, critic, target = map(flatten, (state.policy.params, state.critic.params, state.target))
     key_first, key_there = jax.random.split(jax.random.split(KEY)[0])
     a0, _ = actions(policy, s0, key_first)
     a2, log_pi = actions(policy, s2, key_there)
@@ -63,14 +63,14 @@ def numpy_critic(gradient, state, batch, temperature):
         here = twin(critic, s, a)
         mix = lambda theta: share * after(theta) + (1 - share) * bar
         together = forward + slope(lambda theta: h(r + GAMMA * m * mix(theta) - here), critic)
-    return adam(critic, together + slope(linear_term, critic), state.critic_opt, LR)
+    return adam(critic, together + slope(linear_term, critic), state.critic.opt_state, LR)
 
 
 def numpy_policy(gradient, state, critic, batch, temperature):
     """The policy's step with the new critics, and the entropy it saw."""
     s, a, r, s2, m = arrays(batch)
     s0 = np.asarray(batch.initial_obs, np.float64)
-    policy, target = flatten(state.policy), flatten(state.target)
+    policy, target = flatten(state.policy.params), flatten(state.target)
     key_first, key_there = jax.random.split(jax.random.split(KEY)[1])
     share = SHARE if gradient == "true" else 0.0
 
@@ -90,22 +90,23 @@ def numpy_policy(gradient, state, critic, batch, temperature):
         return 0.05 * off - dual
 
     entropy = -actions(policy, s2, key_there)[1].mean()
-    return adam(policy, slope(loss, policy), state.policy_opt, LR), entropy
+    return adam(policy, slope(loss, policy), state.policy.opt_state, LR), entropy
 
 
 @pytest.mark.parametrize("gradient", ["true", "semi", "orthogonal"])
 def test_one_update_equals_numpy(gradient):
     algo, state = warm("algae-dice", LINEAR | {"gradient": gradient}, jit=True, initial=True)
     batch = make_batch(initial=True)
-    temperature = float(np.exp(state.log_temperature))
+    temperature = float(np.exp(state.log_temperature.params))
     after, metrics = algo.update(state, batch, KEY)
     critic = numpy_critic(gradient, state, batch, temperature)
-    close(after.critic, critic)
+    close(after.critic.params, critic)
     close(after.target, TAU * critic + (1 - TAU) * flatten(state.target))
     policy, entropy = numpy_policy(gradient, state, critic, batch, temperature)
-    close(after.policy, policy)
+    close(after.policy.params, policy)
     climb = np.array([temperature * (entropy + 2)])
-    close(after.log_temperature, adam(flatten(state.log_temperature), climb, state.temperature_opt, LR), rtol=2e-3)
+    before = state.log_temperature
+    close(after.log_temperature.params, adam(flatten(before.params), climb, before.opt_state, LR), rtol=2e-3)
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
 
 
@@ -114,16 +115,16 @@ def test_next_observation_of_a_terminal_does_not_reach_the_critics():
     batch = make_batch(initial=True)
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 7.0, batch.next_obs))
     clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
-    np.testing.assert_array_equal(flatten(clean.critic), flatten(dirty.critic))
+    np.testing.assert_array_equal(flatten(clean.critic.params), flatten(dirty.critic.params))
 
 
 def test_the_policy_waits_its_turn():
     algo, state = warm("algae-dice", LINEAR | {"policy_delay": 3}, steps=0, jit=True, initial=True)
     moved = []
     for i in range(6):
-        before = flatten((state.policy, state.target))
+        before = flatten((state.policy.params, state.target))
         state, _ = algo.update(state, make_batch(i, initial=True), jax.random.key(i))
-        moved.append(bool(np.any(flatten((state.policy, state.target)) != before)))
+        moved.append(bool(np.any(flatten((state.policy.params, state.target)) != before)))
     assert moved == [False, False, True, False, False, True]
 
 

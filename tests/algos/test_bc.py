@@ -22,10 +22,10 @@ def test_one_update_equals_numpy(policy):
         "deterministic": lambda theta: np.mean((np.tanh(linear(theta, s, 2)) - a) ** 2),
         "gaussian": lambda theta: -np.mean(gaussian(theta, s, a, tanh=True)),
     }[policy]
-    theta = flatten(state.policy)
-    np.testing.assert_allclose(cloning_loss(state.policy, batch), loss(theta), rtol=1e-5)
+    theta = flatten(state.policy.params)
+    np.testing.assert_allclose(cloning_loss(state.policy.params, batch), loss(theta), rtol=1e-5)
     after, metrics = algo.update(state, batch, None)
-    close(after.policy, adam(theta, slope(loss, theta), state.policy_opt, 0.05))
+    close(after.policy.params, adam(theta, slope(loss, theta), state.policy.opt_state, 0.05))
     assert after.step == 4
     np.testing.assert_allclose(metrics["policy_loss"], loss(theta), rtol=1e-5)
     error = np.sqrt(np.mean((np.tanh(linear(theta, s, 2)) - a) ** 2))
@@ -36,7 +36,7 @@ def test_discrete_actions_are_cloned_by_cross_entropy():
     batch = make_batch(discrete=True)
     algo, state = warm("bc", LINEAR, Spec(3, 2, discrete=True))
     s, a, *_ = arrays(batch)
-    logits = linear(flatten(state.policy), s, 2)
+    logits = linear(flatten(state.policy.params), s, 2)
     picked = logits[np.arange(16), a.astype(int)] - np.log(np.exp(logits).sum(1))
     metrics = algo.update(state, batch, None)[1]
     np.testing.assert_allclose(metrics["policy_loss"], -picked.mean(), rtol=1e-5)
@@ -53,7 +53,7 @@ def test_cloning_finds_the_mean_of_the_data_and_nothing_else():
 @pytest.mark.parametrize("policy", ["deterministic", "gaussian"])
 def test_the_deterministic_part_of_the_policy_is_what_acts(policy):
     algo, state = warm("bc", {"policy_hidden": (8,), "policy": policy})
-    network, output = state.policy.deterministic()
+    network, output = state.policy.params.deterministic()
     obs = make_batch().obs
     assert output == "tanh"
     np.testing.assert_allclose(algo.act(state, obs), jnp.tanh(network(obs)), rtol=1e-6)

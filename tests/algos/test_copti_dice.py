@@ -7,6 +7,7 @@ import pytest
 
 from odice.algos import make
 from odice.algos.copti_dice import CoptiDICEConfig, cost_bound
+from odice.core.learner import Learned
 from odice.errors import OdiceError
 from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec
@@ -61,25 +62,26 @@ def numpy_losses(theta, frozen, batch):
 
 def test_one_update_equals_numpy():
     update, state = begun()
-    steep = jax.tree.map(lambda x: 12 * x, state.learned.value)  # so that the penalty on slopes counts
-    state = state._replace(learned=state.learned._replace(value=steep))
+    steep = jax.tree.map(lambda x: 12 * x, state.dual.params.value)  # so that the penalty on slopes counts
+    dual = Learned(state.dual.params._replace(value=steep), state.dual.opt_state)
+    state = state._replace(dual=dual)
     batch = costly()
-    before = flatten(state.learned)
+    before = flatten(state.dual.params)
     after, metrics = update(state, batch, KEY)
     gradient = slope(lambda theta: numpy_losses(theta, before, batch)[0], before)
-    close(after.learned, adam(before, gradient, state.learned_opt, LR), rtol=2e-3, atol=2e-4)
+    close(after.dual.params, adam(before, gradient, state.dual.opt_state, LR), rtol=2e-3, atol=2e-4)
     _, w, cost = numpy_losses(before, before, batch)
     np.testing.assert_allclose(metrics["cost_bound"], cost, rtol=1e-4)
     s, a = arrays(batch)[:2]
-    own = flatten(state.policy)
+    own = flatten(state.policy.params)
     gradient = slope(lambda theta: -np.mean(w * gaussian(theta, s, a, tanh=True)), own)
-    close(after.policy, adam(own, gradient, state.policy_opt, LR), rtol=2e-3, atol=2e-4)
+    close(after.policy.params, adam(own, gradient, state.policy.opt_state, LR), rtol=2e-3, atol=2e-4)
 
 
 def test_the_bound_is_above_the_estimate_and_grows_with_its_radius():
     _, state = begun()
     batch, weight = costly(), jnp.linspace(0.2, 2.0, 16)
-    at = lambda tau, **more: cost_bound(CoptiDICEConfig(**(LINEAR | more)), state.learned.chi, tau, weight, batch)
+    at = lambda tau, **more: cost_bound(CoptiDICEConfig(**(LINEAR | more)), state.dual.params.chi, tau, weight, batch)
     plain = at(1.0, bound_radius=0.0)
     np.testing.assert_allclose(plain.cost, np.mean(np.asarray(weight) * np.asarray(batch.cost)), rtol=1e-5)
     far, near = at(0.1), at(10.0)
@@ -90,7 +92,7 @@ def test_the_price_rises_while_the_cost_is_above_its_limit():
     for limit, way in ((-10.0, 1), (10.0, -1)):
         update, state = begun(cost_limit=limit, steps=0)
         after, _ = update(state, costly(), KEY)
-        assert np.sign(float(after.learned.log_lam)) == way
+        assert np.sign(float(after.dual.params.log_lam)) == way
 
 
 def test_data_without_costs_are_refused_in_words():

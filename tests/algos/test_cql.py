@@ -10,7 +10,7 @@ import pytest
 
 from odice.algos import make
 from odice.algos.cql import CQLConfig, conservative, penalty, proposals, td_target
-from odice.core.critics import Joined, sac_policy_loss
+from odice.core.critics import Critics, sac_policy_loss
 from odice.core.policies import SquashedPolicy, log_det_jacobian
 from odice.errors import OdiceError
 from odice.types import Spec
@@ -23,6 +23,7 @@ from tests.algos.support import (
     learn,
     linear,
     make_batch,
+    part,
     same,
     slope,
     twin,
@@ -72,8 +73,8 @@ def numpy_update(state, batch, weight=0.7, temperature=0.8, prime=None):
     """Order of keys: policy, next action, uniform, here, there."""
     s, a, r, s2, m = arrays(batch)
     keys = jax.random.split(KEY, 5)
-    policy, critic, target = map(flatten, (state.policy, state.critic, state.target))
-    alpha = np.exp(float(state.log_alpha))
+    policy, critic, target = map(flatten, (state.policy.params, state.critic.params, state.target))
+    alpha = np.exp(float(state.log_alpha.params))
     eps = noise(keys[0], 1, 16, 2)[0]
 
     def policy_loss(theta):
@@ -96,12 +97,12 @@ def numpy_update(state, batch, weight=0.7, temperature=0.8, prime=None):
     scale = weight if prime is None else prime[0] * weight
     critic_loss = lambda theta: ((twin(theta, s, a) - y) ** 2).mean(1).sum() + (scale * gap(theta)).sum()
     log_pi = squashed(policy, s, eps)[1].mean()
-    new_critic = adam(critic, slope(critic_loss, critic), state.critic_opt, LR)
+    new_critic = adam(critic, slope(critic_loss, critic), state.critic.opt_state, LR)
     return {
-        "policy": adam(policy, slope(policy_loss, policy), state.policy_opt, LR),
+        "policy": adam(policy, slope(policy_loss, policy), state.policy.opt_state, LR),
         "critic": new_critic,
         "target": TAU * new_critic + (1 - TAU) * target,
-        "log_alpha": adam(flatten(state.log_alpha), np.array([-(log_pi - 2)]), state.alpha_opt, LR),
+        "log_alpha": adam(flatten(state.log_alpha.params), np.array([-(log_pi - 2)]), state.log_alpha.opt_state, LR),
         "gap": gap(critic),
     }
 
@@ -114,7 +115,7 @@ def test_one_update_equals_numpy(weight):
     expected = numpy_update(state, batch, weight)
     after, metrics = algo.update(state, batch, KEY)
     for name in ("policy", "critic", "target", "log_alpha"):
-        close(getattr(after, name), expected[name], rtol=2e-3, atol=2e-4)
+        close(part(after, name), expected[name], rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(metrics["conservative_gap"], expected["gap"].mean(), rtol=1e-3)
     assert after.step == 4
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
@@ -124,11 +125,13 @@ def test_lagrange():
     """alpha' weighs the penalty of this update, and climbs while D is above the gap."""
     algo, state = warm("cql", LINEAR | {"lagrange_gap": -50.0}, steps=0, jit=True)
     batch, alpha_prime = make_batch(), np.exp(1.0)
-    assert state.log_alpha_prime == 1.0
+    assert state.log_alpha_prime.params == 1.0
     expected = numpy_update(state, batch, prime=(alpha_prime,))
     after, metrics = algo.update(state, batch, KEY)
-    close(after.critic, expected["critic"], rtol=2e-3, atol=2e-4)
-    assert float(after.log_alpha_prime - state.log_alpha_prime) == pytest.approx(LR, rel=1e-3)  # Adam's first step
+    close(after.critic.params, expected["critic"], rtol=2e-3, atol=2e-4)
+    assert float(after.log_alpha_prime.params - state.log_alpha_prime.params) == pytest.approx(
+        LR, rel=1e-3
+    )  # Adam's first step
     assert metrics["alpha_prime"] == pytest.approx(alpha_prime)
 
 
@@ -146,7 +149,7 @@ def test_max_backup_in_both_orders(order):
     _, state = warm("cql", LINEAR, jit=True)
     batch = make_batch()
     _, _, r, s2, m = arrays(batch)
-    actions, _ = squashed(flatten(state.policy), s2, noise(KEY, N, 16, 2))
+    actions, _ = squashed(flatten(state.policy.params), s2, noise(KEY, N, 16, 2))
     q = many(flatten(state.target), s2, actions)
     v = q.min(0).max(0) if order == "min-max" else q.max(1).min(0)
     cfg = CQLConfig(**LINEAR, max_backup=True, backup_order=order)
@@ -158,14 +161,16 @@ def test_entropy_in_the_backup_and_the_floor_of_the_gap():
     _, state = warm("cql", LINEAR, jit=True)
     batch = make_batch()
     _, _, r, s2, m = arrays(batch)
-    action, log_pi = squashed(flatten(state.policy), s2, noise(KEY, 1, 16, 2)[0])
-    v = twin(flatten(state.target), s2, action).min(0) - np.exp(float(state.log_alpha)) * log_pi
+    action, log_pi = squashed(flatten(state.policy.params), s2, noise(KEY, 1, 16, 2)[0])
+    v = twin(flatten(state.target), s2, action).min(0) - np.exp(float(state.log_alpha.params)) * log_pi
     goal = td_target(CQLConfig(**LINEAR, backup_entropy=True), state, batch, KEY)
     np.testing.assert_allclose(goal, r + GAMMA * m * v, rtol=1e-3, atol=1e-4)
-    q = jax.jit(lambda critic: critic(batch.obs, batch.action))(state.critic)
-    known = jax.jit(proposals, static_argnums=0)(CQLConfig(**LINEAR), state.policy, batch, jax.random.split(KEY, 3))
+    q = jax.jit(lambda critic: critic(batch.obs, batch.action))(state.critic.params)
+    known = jax.jit(proposals, static_argnums=0)(
+        CQLConfig(**LINEAR), state.policy.params, batch, jax.random.split(KEY, 3)
+    )
     floor = jax.jit(conservative, static_argnums=0)(
-        CQLConfig(**LINEAR, clip_min=500.0), state.critic, q, batch.obs, *known
+        CQLConfig(**LINEAR, clip_min=500.0), state.critic.params, q, batch.obs, *known
     )
     np.testing.assert_allclose(floor, [500.0, 500.0])
 
@@ -176,12 +181,14 @@ def test_gradients_stop_where_they_should():
     cfg = CQLConfig(**LINEAR)
     keys = jax.random.split(KEY, 3)
     through_policy = lambda policy: sum(map(jnp.sum, proposals(cfg, policy, batch, keys)))
-    assert zero(jax.jit(jax.grad(through_policy))(state.policy))
+    assert zero(jax.jit(jax.grad(through_policy))(state.policy.params))
     goal = lambda critic: jnp.sum(td_target(cfg, state._replace(critic=critic), batch, KEY))
-    assert zero(jax.jit(jax.grad(goal))(state.critic))
-    log_pi_only = jax.grad(lambda a: sac_policy_loss(state.policy, state.critic, a, batch.obs, KEY)[0])(jnp.zeros(()))
+    assert zero(jax.jit(jax.grad(goal))(state.critic.params))
+    log_pi_only = jax.grad(lambda a: sac_policy_loss(state.policy.params, state.critic.params, a, batch.obs, KEY)[0])(
+        jnp.zeros(())
+    )
     np.testing.assert_allclose(
-        log_pi_only, sac_policy_loss(state.policy, state.critic, 0.0, batch.obs, KEY)[1], rtol=1e-5
+        log_pi_only, sac_policy_loss(state.policy.params, state.critic.params, 0.0, batch.obs, KEY)[1], rtol=1e-5
     )
 
 
@@ -190,7 +197,7 @@ def test_next_observation_of_a_terminal_is_never_used():
     algo, state = warm("cql", LINEAR, jit=True)
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
-    same((clean.policy, clean.critic), (dirty.policy, dirty.critic))
+    same((clean.policy.params, clean.critic.params), (dirty.policy.params, dirty.critic.params))
 
 
 def test_discrete_actions_are_summed_exactly():
@@ -201,7 +208,7 @@ def test_discrete_actions_are_summed_exactly():
     pick = lambda theta, x: np.stack(
         [x @ theta[6 * h : 6 * h + 6].reshape(3, 2) + theta[12 + 2 * h : 14 + 2 * h] for h in (0, 1)]
     )
-    critic, target, policy = map(flatten, (state.critic, state.target, state.policy))
+    critic, target, policy = map(flatten, (state.critic.params, state.target, state.policy.params))
     softmax = lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)
     pi, pi2 = softmax(linear(policy, s, 2)), softmax(linear(policy, s2, 2))
     y = r + GAMMA * m * (pi2 * pick(target, s2).min(0)).sum(-1)
@@ -209,15 +216,15 @@ def test_discrete_actions_are_summed_exactly():
     data = lambda theta: np.take_along_axis(pick(theta, s), a.astype(int)[None, :, None], -1)[..., 0]
     gap = lambda theta: (0.8 * log_sum_exp(pick(theta, s) / 0.8, 2) - data(theta)).mean(1)
     critic_loss = lambda theta: ((data(theta) - y) ** 2).mean(1).sum() + 0.7 * gap(theta).sum()
-    alpha = np.exp(float(state.log_alpha))
+    alpha = np.exp(float(state.log_alpha.params))
 
     def policy_loss(theta):
         pi = softmax(linear(theta, s, 2))
         return (pi * (alpha * np.log(pi) - pick(critic, s).min(0))).sum(-1).mean()
 
     after, metrics = algo.update(state, batch, KEY)
-    close(after.critic, adam(critic, slope(critic_loss, critic), state.critic_opt, LR))
-    close(after.policy, adam(policy, slope(policy_loss, policy), state.policy_opt, LR))
+    close(after.critic.params, adam(critic, slope(critic_loss, critic), state.critic.opt_state, LR))
+    close(after.policy.params, adam(policy, slope(policy_loss, policy), state.policy.opt_state, LR))
     np.testing.assert_allclose(metrics["entropy"], -(pi * np.log(pi)).sum(-1).mean(), rtol=1e-4)
     assert algo.act(state, batch.obs).dtype.kind == "i"
 
@@ -248,12 +255,12 @@ def test_squashed_policy():
 def test_corls_second_critic_has_its_own_depth():
     algo = make("cql", SPEC, **(LINEAR | {"critic_hidden": (8, 8), "second_critic_hidden": (8,)}))
     state = jax.jit(lambda key: algo.init(key))(jax.random.key(0))
-    assert isinstance(state.critic, Joined)
-    assert [len(part.heads.weights) for part in state.critic.parts] == [3, 2]
-    q = state.critic(make_batch().obs, make_batch().action)
+    assert isinstance(state.critic.params, Critics)
+    assert [len(part.heads.weights) for part in state.critic.params.parts] == [3, 2]
+    q = state.critic.params(make_batch().obs, make_batch().action)
     assert q.shape == (2, 16)
-    for head, part in enumerate(state.critic.parts):
-        np.testing.assert_array_equal(q[head], part(make_batch().obs, make_batch().action)[0])
+    for head, critic in enumerate(state.critic.params.parts):
+        np.testing.assert_array_equal(q[head], critic(make_batch().obs, make_batch().action)[0])
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from tests.algos.support import (
     heads,
     learn,
     make_batch,
+    part,
     same,
     slope,
     twin,
@@ -100,7 +101,9 @@ def numpy_error(name, d):
 
 def numpy_update(name, state, batch, fresh=True):
     s, a, r, s2, m = arrays(batch)
-    value, critic, target, policy = map(flatten, (state.value, state.critic, state.target, state.policy))
+    value, critic, target, policy = map(
+        flatten, (state.value.params, state.critic.params, state.target, state.policy.params)
+    )
     q = twin(target, s, a).min(0)
     v_of = lambda theta, x: heads(theta, x, 1)[0]
     every, wide_q = s, q
@@ -109,14 +112,14 @@ def numpy_update(name, state, batch, fresh=True):
         every = np.concatenate([s, np.repeat(s, 2, axis=0)])
         wide_q = twin(target, every, np.concatenate([a, random])).min(0)
     loss = lambda theta: numpy_value_loss(name, wide_q, v_of(theta, every), v_of(value, every))
-    new_value = adam(value, slope(loss, value), state.value_opt, LR)
+    new_value = adam(value, slope(loss, value), state.value.opt_state, LR)
     used = new_value if fresh else value
     weight = numpy_weight(name, q, v_of(used, s))
     loss = lambda theta: -np.mean(weight * gaussian(theta, s, a, tanh=True))
-    new_policy = adam(policy, slope(loss, policy), state.policy_opt, LR)
+    new_policy = adam(policy, slope(loss, policy), state.policy.opt_state, LR)
     goal = r + GAMMA * m * v_of(used, s2)
     loss = lambda theta: numpy_error(name, goal - twin(theta, s, a)).mean(1).sum()
-    new_critic = adam(critic, slope(loss, critic), state.critic_opt, LR)
+    new_critic = adam(critic, slope(loss, critic), state.critic.opt_state, LR)
     return new_value, new_critic, TAU * new_critic + (1 - TAU) * target, new_policy
 
 
@@ -127,7 +130,9 @@ def test_one_update_equals_numpy(name, fresh):
     algo, state = warm(name, LINEAR | EXTRA[name] | {"fresh_value": fresh})
     expected = numpy_update(name, state, batch, fresh)
     after, metrics = algo.update(state, batch, KEY)
-    for tree, numbers in zip((after.value, after.critic, after.target, after.policy), expected, strict=True):
+    for tree, numbers in zip(
+        (after.value.params, after.critic.params, after.target, after.policy.params), expected, strict=True
+    ):
         close(tree, numbers)
     assert after.step == 4
     assert 0 < metrics["weight_mean"] < CLAMP  # some weights are inside their clamp
@@ -200,7 +205,7 @@ def test_updates_touch_only_their_own_network(name):
         rates = {f"{each}_lr": LR if each == own else 0.0 for each in ("value", "critic", "policy")}
         after, _ = make(name, SPEC, **(LINEAR | EXTRA[name] | rates)).update(state, batch, KEY)
         for each in ("value", "critic", "policy"):
-            moved = not np.array_equal(flatten(getattr(after, each)), flatten(getattr(state, each)))
+            moved = not np.array_equal(flatten(part(after, each)), flatten(part(state, each)))
             assert moved == (each == own)
 
 
@@ -220,10 +225,10 @@ def test_next_observation_of_a_terminal_is_never_used(name):
     algo, state = warm(name, LINEAR | EXTRA[name])
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
-    same(clean.critic, dirty.critic)
+    same(clean.critic.params, dirty.critic.params)
     moved = garbage._replace(terminated=jnp.zeros_like(batch.terminated))
     with pytest.raises(AssertionError):
-        same(clean.critic, algo.update(state, moved, KEY)[0].critic, rtol=1e-2)
+        same(clean.critic.params, algo.update(state, moved, KEY)[0].critic.params, rtol=1e-2)
 
 
 # --- identities -----------------------------------------------------------------------------------------------------
@@ -316,7 +321,7 @@ def test_the_policys_learning_rate_falls_along_a_cosine():
     for steps in (0, 3):
         algo, state = warm("iql", LINEAR | {"cosine_steps": 4}, steps=steps)
         after, _ = algo.update(state, make_batch(), KEY)
-        gradient = flatten(after.policy) - flatten(state.policy)
+        gradient = flatten(after.policy.params) - flatten(state.policy.params)
         sizes.append(np.abs(gradient).max())
     assert sizes[0] == pytest.approx(LR, rel=1e-3)  # Adam's first step has the size of its rate
     assert sizes[1] < 0.5 * LR * (1 + np.cos(np.pi * 3 / 4)) * 4
@@ -326,8 +331,10 @@ def test_corls_deterministic_policy_is_cloned_by_squared_error():
     algo, state = warm("iql", LINEAR | {"deterministic": True})
     batch = make_batch()
     s, a, *_ = arrays(batch)
-    distance = ((np.tanh(s @ flatten(state.policy)[:6].reshape(3, 2) + flatten(state.policy)[6:]) - a) ** 2).sum(1)
-    np.testing.assert_allclose(state.policy.log_prob(batch.obs, batch.action), -distance, rtol=1e-4)
+    distance = (
+        (np.tanh(s @ flatten(state.policy.params)[:6].reshape(3, 2) + flatten(state.policy.params)[6:]) - a) ** 2
+    ).sum(1)
+    np.testing.assert_allclose(state.policy.params.log_prob(batch.obs, batch.action), -distance, rtol=1e-4)
     assert algo.act(state, batch.obs).shape == (16, SPEC.action_dim)
 
 

@@ -72,7 +72,7 @@ def numpy_update(name, state, batch):
     s, a, _, s2, m = arrays(batch)
     key_draw, _, key_policy = jax.random.split(KEY, 3)
     here, there = (noise(k) for k in jax.random.split(key_draw))
-    theta, slow, pi = flatten(state.critic), flatten(state.target), flatten(state.policy)
+    theta, slow, pi = flatten(state.critic.params), flatten(state.target), flatten(state.policy.params)
     (a0, log_0), (a2, log_2) = squashed(pi, s, here), squashed(pi, s2, there)
     q = lambda x, s=s, a=a: heads(x, np.concatenate([s, a], -1), count=1)
     v, v_next = lambda x: q(x, s, a0) - T * log_0, lambda x: q(x, s2, a2) - T * log_2
@@ -84,13 +84,13 @@ def numpy_update(name, state, batch):
         lambda x: lam * conjugate(GAMMA * m * v_next(x) - q(bar)) - telescope * np.mean(GAMMA * m * v_next(x)), theta
     )
     gradient = combined(name, f, b, slope(lambda x: scale * np.mean(v(x)), theta))
-    critic = adam(theta, gradient, state.critic_opt, LR)
+    critic = adam(theta, gradient, state.critic.opt_state, LR)
 
     def policy_loss(x):
         action, log_pi = squashed(x, s, noise(key_policy))
         return np.mean(T * log_pi - q(critic, s, action))
 
-    policy = adam(pi, slope(policy_loss, pi), state.policy_opt, LR)
+    policy = adam(pi, slope(policy_loss, pi), state.policy.opt_state, LR)
     return critic, policy, TAU * critic + (1 - TAU) * slow
 
 
@@ -101,8 +101,8 @@ def test_one_update_equals_numpy(name):
     batch = make_batch()
     critic, policy, target = numpy_update(name, state, batch)
     after, metrics = algo.update(state, batch, KEY)
-    close(after.critic, critic)
-    close(after.policy, policy)
+    close(after.critic.params, critic)
+    close(after.policy.params, policy)
     close(after.target, target)
     assert after.step == state.step + 1
     assert all(np.isfinite(value) and value.shape == () for value in metrics.values())
@@ -116,12 +116,12 @@ def test_one_discrete_update_equals_numpy():
     every = lambda x, s: linear(x, s, 2)
     q = lambda x: every(x, s)[np.arange(16), a.astype(int)]
     v = lambda x, s: T * np.log(np.exp(every(x, s) / T).sum(-1))
-    theta, slow = flatten(state.critic), flatten(state.target)
+    theta, slow = flatten(state.critic.params), flatten(state.target)
     y = GAMMA * m * v(slow, s2)
     loss = lambda x: np.mean(-(q(x) - y) + (q(x) - y) ** 2 / (4 * ALPHA) + v(x, s) - y)
-    critic = adam(theta, slope(loss, theta), state.critic_opt, LR)
+    critic = adam(theta, slope(loss, theta), state.critic.opt_state, LR)
     after, _ = algo.update(state, batch, KEY)
-    close(after.critic, critic)
+    close(after.critic.params, critic)
     close(after.policy, critic / T)
     np.testing.assert_array_equal(algo.act(after, batch.obs), every(critic, s).argmax(-1))
 
@@ -135,7 +135,9 @@ def test_without_its_backward_gradient_oq_dice_is_iq_learn():
     oq = make("oq-dice", SPEC, **LINEAR, lam=0.5, eta=0.0)
     fresh = iq.init(jax.random.key(1))
     same(
-        jax.jit(oq.update)(fresh, make_batch(), KEY)[0].critic, iq.update(fresh, make_batch(), KEY)[0].critic, atol=1e-6
+        jax.jit(oq.update)(fresh, make_batch(), KEY)[0].critic.params,
+        iq.update(fresh, make_batch(), KEY)[0].critic.params,
+        atol=1e-6,
     )
 
 
@@ -148,11 +150,11 @@ def stepper(**settings):
 def test_options_change_the_update():
     _, state = warm("iq-learn", LINEAR, jit=True)
     batch = make_batch()
-    plain = flatten(stepper()(state, batch, KEY)[0].critic)
+    plain = flatten(stepper()(state, batch, KEY)[0].critic.params)
     for settings in ({"loss": "v0"}, {"divergence": "hellinger"}, {"gradient_penalty": 10.0}):
         after, metrics = stepper(**settings)(state, batch, KEY)
-        assert np.isfinite(flatten(after.critic)).all()
-        assert not np.allclose(flatten(after.critic), plain, rtol=1e-3)
+        assert np.isfinite(flatten(after.critic.params)).all()
+        assert not np.allclose(flatten(after.critic.params), plain, rtol=1e-3)
         assert ("gradient_penalty" in metrics) == ("gradient_penalty" in settings)
 
 
@@ -199,8 +201,8 @@ def test_bad_settings_of_one_of_them():
 def test_twin_heads_and_other_divergences_stay_finite():
     algo = make("oq-dice", SPEC, twin=True, divergence="kl-dv", critic_hidden=(8,), policy_hidden=(8,), diagnose=True)
     state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0)), make_batch(), KEY)
-    assert np.isfinite(flatten(state.critic)).all()
+    assert np.isfinite(flatten(state.critic.params)).all()
     assert {"cosine", "projection", "eta_bound"} < set(metrics)
     assert qdice.recovered_reward(
-        state.critic, state.policy, make_batch(), KEY, discount=0.99, temperature=0.01
+        state.critic.params, state.policy.params, make_batch(), KEY, discount=0.99, temperature=0.01
     ).shape == (16,)

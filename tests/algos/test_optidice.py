@@ -10,6 +10,7 @@ import pytest
 from odice.algos import make
 from odice.algos.optidice import OptiDICEConfig, e_loss, gain, policy_loss, ratio, value_loss
 from odice.core.extraction import log_ratio
+from odice.core.learner import Learned
 from odice.errors import OdiceError
 from odice.types import Batch, Spec
 from tests.algos.support import (
@@ -83,8 +84,8 @@ def numpy_update(variant, state, batch):
         return (1 - GAMMA) * v_of(theta, s0).mean() + ALPHA * (x * w - f(name, w)).mean() + lagrange(theta[-1])
 
     lagrange = lambda lam: lam + PENALTY * lam**2 / 2
-    value = flatten((state.value, state.lam_v))
-    e_v, e = residual(value), flatten((state.e, state.lam_e))
+    value = flatten(state.value.params)
+    e_v, e = residual(value), flatten(state.advantage.params)
     lam_e = e[-1]
     w_of = lambda theta, lam: weight(name, (v_of(theta, sa) - lam) / ALPHA)
     goal = lambda w, lam: (w * (e_v - lam) - ALPHA * f(name, w)).mean()
@@ -97,8 +98,8 @@ def numpy_update(variant, state, batch):
     w, u = w_of(e, lam_e), np.arctanh(a)
     eps = np.asarray(jax.random.normal(KEY, (16, 2)), np.float64)
     policy, data = (
-        flatten((state.policy, state.log_entropy)),
-        flatten(state.data_policy) if variant != "cloning" else None,
+        flatten(state.actor.params),
+        flatten(state.data_policy.params) if variant != "cloning" else None,
     )
 
     def extraction(theta):
@@ -116,13 +117,13 @@ def numpy_update(variant, state, batch):
     raw = mean + np.exp(log_std) * eps
     g_pi[-1] = -((normal(raw, mean, log_std) - log_slope(raw)).mean() - 2)
     found = {
-        "value": adam(value, slope(dual, value), state.value_opt, LR),
-        "e": adam(e, g_e, state.e_opt, LR),
-        "policy": adam(policy, g_pi, state.policy_opt, LR),
+        "value": adam(value, slope(dual, value), state.value.opt_state, LR),
+        "e": adam(e, g_e, state.advantage.opt_state, LR),
+        "policy": adam(policy, g_pi, state.actor.opt_state, LR),
     }
     if data is not None:
         g = slope(lambda theta: -mixture(theta, s, u).mean(), data)
-        found["data_policy"] = adam(data, g, state.data_policy_opt, LR)
+        found["data_policy"] = adam(data, g, state.data_policy.opt_state, LR)
     return found
 
 
@@ -132,11 +133,11 @@ def test_one_update_equals_numpy(variant):
     batch = make_batch(initial=True)
     expected = numpy_update(variant, state, batch)
     after, metrics = algo.update(state, batch, KEY)
-    close((after.value, after.lam_v), expected["value"])
-    close((after.e, after.lam_e), expected["e"])
-    close((after.policy, after.log_entropy), expected["policy"])
+    close(after.value.params, expected["value"])
+    close(after.advantage.params, expected["e"])
+    close(after.actor.params, expected["policy"])
     if "data_policy" in expected:
-        close(after.data_policy, expected["data_policy"])
+        close(after.data_policy.params, expected["data_policy"])
     assert after.step == 4
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
 
@@ -154,14 +155,13 @@ def test_the_multipliers_balance_the_mean_weight(warmed):
     _, state = warmed
     cfg = OptiDICEConfig(alpha=ALPHA, discount=GAMMA)
     batch = make_batch(initial=True)
-    slope_v = jax.grad(lambda lam: value_loss(cfg, state.value, lam, batch)[0])(state.lam_v)
-    e_v = value_loss(cfg, state.value, state.lam_v, batch)[1][0]
-    np.testing.assert_allclose(
-        slope_v, 1 - np.mean(weight("soft-chi2", (np.asarray(e_v) - state.lam_v) / ALPHA)), rtol=1e-4
-    )
+    (value, lam_v), lam_e = state.value.params, state.advantage.params.lam_e
+    slope_v = jax.grad(lambda lam: value_loss(cfg, value, lam, batch)[0])(lam_v)
+    e_v = value_loss(cfg, value, lam_v, batch)[1][0]
+    np.testing.assert_allclose(slope_v, 1 - np.mean(weight("soft-chi2", (np.asarray(e_v) - lam_v) / ALPHA)), rtol=1e-4)
     # with e = e_v, lam_e has the same balance: the gradient through w vanishes
-    slope_e = jax.grad(lambda lam: gain(cfg, e_v, lam, e_v) + lam)(state.lam_e)
-    np.testing.assert_allclose(slope_e, 1 - jnp.mean(ratio(cfg, e_v, state.lam_e)), rtol=1e-3, atol=1e-5)
+    slope_e = jax.grad(lambda lam: gain(cfg, e_v, lam, e_v) + lam)(lam_e)
+    np.testing.assert_allclose(slope_e, 1 - jnp.mean(ratio(cfg, e_v, lam_e)), rtol=1e-3, atol=1e-5)
 
 
 def test_the_minimax_loss_is_least_where_e_is_the_residual():
@@ -176,25 +176,28 @@ def test_gradients_stop_where_they_should(warmed):
     _, state = warmed
     batch = make_batch(initial=True)
     cfg = OptiDICEConfig(**(LINEAR | VARIANTS["projection"]))
-    loss = lambda both: policy_loss(cfg, state.policy, state._replace(value=both), batch, jnp.ones(16), KEY)[0]
-    assert zero(jax.jit(jax.grad(loss))(state.value))
+    with_value = lambda params: state._replace(value=Learned(params, state.value.opt_state))
+    policy, (e, lam_e) = state.actor.params.policy, state.advantage.params
+    loss = lambda params: policy_loss(cfg, policy, with_value(params), batch, jnp.ones(16), KEY)[0]
+    assert zero(jax.jit(jax.grad(loss))(state.value.params))
     e_v = jnp.linspace(-1, 1, 16)
-    one = jax.jit(jax.grad(lambda e: e_loss(cfg, e, state.lam_e, e_v, batch)))(state.e)
+    one = jax.jit(jax.grad(lambda e: e_loss(cfg, e, lam_e, e_v, batch)))(e)
     assert not zero(one)
     # no gradient of e or of the policy reaches V: with V's rate at 0 it stands still
     frozen = make("optidice", SPEC, **(LINEAR | VARIANTS["projection"] | {"value_lr": 0.0}))
     after, _ = jax.jit(frozen.update)(state, batch, KEY)
-    np.testing.assert_array_equal(flatten((after.value, after.lam_v)), flatten((state.value, state.lam_v)))
+    np.testing.assert_array_equal(flatten(after.value.params), flatten(state.value.params))
 
 
 def test_initial_states_are_those_of_episodes_or_of_the_data(warmed):
     _, state = warmed
     batch = make_batch(initial=True)
-    at = lambda batch, **more: value_loss(OptiDICEConfig(discount=GAMMA, **more), state.value, 0.0, batch)[0]
+    value = state.value.params.value
+    at = lambda batch, **more: value_loss(OptiDICEConfig(discount=GAMMA, **more), value, 0.0, batch)[0]
     moved = batch._replace(initial_obs=batch.initial_obs + 1.0)
     assert at(batch) != at(moved)
     assert at(batch, initial="data") == at(moved, initial="data")
-    shift = (1 - GAMMA) * (jnp.mean(state.value(batch.obs)) - jnp.mean(state.value(batch.initial_obs)))
+    shift = (1 - GAMMA) * (jnp.mean(value(batch.obs)) - jnp.mean(value(batch.initial_obs)))
     np.testing.assert_allclose(at(batch, initial="data") - at(batch), shift, rtol=1e-3, atol=1e-5)
     with pytest.raises(OdiceError, match="initial states"):
         at(make_batch())
@@ -214,15 +217,15 @@ def test_the_policy_waits_for_the_warm_up():
     algo, state = warm("optidice", LINEAR | {"warmup_steps": 2}, steps=0, jit=True, initial=True)
     moves = []
     for i in range(4):
-        before = flatten((state.policy, state.log_entropy))
+        before = flatten(state.actor.params)
         state, _ = algo.update(state, make_batch(i, initial=True), KEY)
-        moves.append(not np.array_equal(flatten((state.policy, state.log_entropy)), before))
+        moves.append(not np.array_equal(flatten(state.actor.params), before))
     assert moves == [False, False, True, True]
 
 
 def test_without_multipliers_they_stay_at_zero():
     _, state = warm("optidice", LINEAR | {"normalize": False, "entropy": False}, jit=True, initial=True)
-    assert (state.lam_v, state.lam_e, state.log_entropy) == (0, 0, 0)
+    assert (state.value.params.lam_v, state.advantage.params.lam_e, state.actor.params.log_entropy) == (0, 0, 0)
 
 
 def test_log_of_the_ratio():
@@ -302,10 +305,10 @@ def test_with_choices_it_is_the_exact_answer(extraction):
     algo = make("optidice", Spec(5, 3, discrete=True), extraction=extraction, normalize=False, **tables, **rates)
     update = lambda _, state: algo.update(state, batch, jax.random.key(0))[0]
     state = jax.jit(lambda state: jax.lax.fori_loop(0, 6000, update, state))(algo.init(jax.random.key(0)))
-    np.testing.assert_allclose(state.value(jnp.eye(5))[0], exact.value, atol=2e-3)
-    ratio = weight("soft-chi2", np.asarray(state.e.every(jnp.eye(5))[0], np.float64) / 0.7)
+    np.testing.assert_allclose(state.value.params.value(jnp.eye(5))[0], exact.value, atol=2e-3)
+    ratio = weight("soft-chi2", np.asarray(state.advantage.params.e.every(jnp.eye(5))[0], np.float64) / 0.7)
     np.testing.assert_allclose((ratio * data)[data > 0], exact.visitation[data > 0], atol=2e-3)
-    policy = np.asarray(jax.nn.softmax(state.policy.logits(jnp.eye(5)), axis=-1))
+    policy = np.asarray(jax.nn.softmax(state.actor.params.policy.logits(jnp.eye(5)), axis=-1))
     np.testing.assert_allclose(policy, exact.policy, atol=0.02)
 
 

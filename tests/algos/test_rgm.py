@@ -13,7 +13,7 @@ from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.loop import initial_state, make_chunk
 from odice.types import Batch, Spec
-from tests.algos.support import SPEC, adam, arrays, close, flatten, slope
+from tests.algos.support import SPEC, adam, arrays, close, flatten, part, slope
 from tests.algos.test_contract import earned, pushes
 from tests.algos.test_union import (
     begin_with,
@@ -60,11 +60,13 @@ def above(form, theta, value, log_expert, batch):
 
 def numpy_update(form, state, batch):
     """New correction, value and policy, by the equations."""
-    c, v, pi, theta = (flatten(part) for part in (state.discriminator, state.value, state.policy, state.correction))
+    parts = ("discriminator", "value", "correction")
+    (c, v, theta), both = (flatten(part(state, name)) for name in parts), flatten(state.actor.params)
+    pi = both[:-1]
     s, a, r = arrays(batch)[:3]
     log_expert = net(c, np.concatenate([s, a], -1))
     gradient = slope(lambda x: above(form, x, v, log_expert, batch), theta) + DECAY * theta
-    theta = adam(theta, gradient, state.correction_opt, LR)
+    theta = adam(theta, gradient, state.correction.opt_state, LR)
     reward = r + correction(theta, batch)
 
     def value_loss(at):
@@ -75,11 +77,14 @@ def numpy_update(form, state, batch):
         return start + ALPHA * np.log(np.mean(np.exp(x)))
 
     weight = ratio(form, numpy_residual(v, reward, batch) / ALPHA)
-    value = adam(v, slope(value_loss, v), state.value_opt, LR)
+    value = adam(v, slope(value_loss, v), state.value.opt_state, LR)
     cloning = slope(lambda at: -np.mean(weight * squashed_log_prob(at, batch)), pi)
     # The weight of the entropy, which does not learn here, is the optimizer's last number.
-    both = adam(np.append(pi, float(state.log_entropy)), np.append(cloning, 0.0), state.policy_opt, LR)
-    return {"correction": theta, "value": value, "policy": both[:-1]}
+    return {
+        "correction": theta,
+        "value": value,
+        "actor": adam(both, np.append(cloning, 0.0), state.actor.opt_state, LR),
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -88,18 +93,18 @@ def test_one_update_equals_numpy(form):
     batch = union_batch(0)
     after, metrics = update(state, batch, jax.random.key(9))
     for name, expected in numpy_update(form, state, batch).items():
-        close(getattr(after, name), expected)
+        close(part(after, name), expected)
     assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_while_the_discriminator_learns_nothing_else_does():
     update, state = begin_with("rgm", LINEAR, steps=0)
-    batch, key, theta = union_batch(0), jax.random.key(0), flatten(state.discriminator)
+    batch, key, theta = union_batch(0), jax.random.key(0), flatten(state.discriminator.params)
     after, _ = update(state, batch, key)
     loss = lambda at: numpy_discriminator_loss("rgm", at, batch, jax.random.split(key)[0])
-    close(after.discriminator, adam(theta, slope(loss, theta), state.discriminator_opt, LR))
-    for part in ("correction", "value", "policy"):
-        np.testing.assert_array_equal(flatten(getattr(after, part)), flatten(getattr(state, part)))
+    close(after.discriminator.params, adam(theta, slope(loss, theta), state.discriminator.opt_state, LR))
+    for name in ("correction", "value", "actor"):
+        np.testing.assert_array_equal(flatten(part(after, name)), flatten(part(state, name)))
 
 
 def test_the_corrected_problem_has_the_experts_visitation():
@@ -134,9 +139,9 @@ def test_the_corrected_problem_has_the_experts_visitation():
     after = loop(8000)(begin)
 
     def weighed(state):
-        value = lambda obs: np.asarray(state.value(obs)[0], np.float64)
+        value = lambda obs: np.asarray(state.value.params(obs)[0], np.float64)
         seen = jnp.concatenate([batch.obs, batch.reward[:, None]], axis=-1)
-        added = 10 * np.tanh(np.asarray(state.correction(seen, batch.action)[0], np.float64))
+        added = 10 * np.tanh(np.asarray(state.correction.params(seen, batch.action)[0], np.float64))
         x = np.asarray(batch.reward) + added + 0.8 * value(batch.next_obs) - value(batch.obs)
         return np.exp(x) / np.sum(np.exp(x))
 
@@ -170,4 +175,4 @@ def test_settings_are_checked():
         with pytest.raises(OdiceError, match=message):
             RGMConfig(**settings)
     state = jax.eval_shape(make("rgm", SPEC, deterministic=True).init, jax.random.key(0))
-    assert type(state.policy).__name__ == "TanhPolicy"
+    assert type(state.actor.params.policy).__name__ == "TanhPolicy"

@@ -40,17 +40,17 @@ def numpy_goal(state, batch):
 
 def numpy_update(state, batch, due):
     s, a, *_ = arrays(batch)
-    goal, critic = numpy_goal(state, batch), flatten(state.critic)
+    goal, critic = numpy_goal(state, batch), flatten(state.critic.params)
     critic = adam(
-        critic, slope(lambda theta: ((twin(theta, s, a) - goal) ** 2).mean(1).sum(), critic), state.critic_opt, LR
+        critic, slope(lambda theta: ((twin(theta, s, a) - goal) ** 2).mean(1).sum(), critic), state.critic.opt_state, LR
     )
-    policy, targets = flatten(state.policy), (flatten(state.policy_target), flatten(state.critic_target))
+    policy, targets = flatten(state.policy.params), (flatten(state.policy_target), flatten(state.critic_target))
     if not due:
         return critic, policy, *targets
     act = lambda theta: np.tanh(linear(theta, s, 2))
     k = ALPHA / np.abs(twin(critic, s, act(policy))[0]).mean()
     loss = lambda theta: -k * twin(critic, s, act(theta))[0].mean() + ((act(theta) - a) ** 2).mean()
-    policy = adam(policy, slope(loss, policy), state.policy_opt, LR)
+    policy = adam(policy, slope(loss, policy), state.policy.opt_state, LR)
     mixed = [TAU * new + (1 - TAU) * old for new, old in zip((policy, critic), targets, strict=True)]
     return critic, policy, *mixed
 
@@ -63,11 +63,11 @@ def test_one_update_equals_numpy(due):
     expected = numpy_update(state, batch, due)
     after, metrics = algo.update(state, batch, KEY)
     for tree, numbers in zip(
-        (after.critic, after.policy, after.policy_target, after.critic_target), expected, strict=True
+        (after.critic.params, after.policy.params, after.policy_target, after.critic_target), expected, strict=True
     ):
         close(tree, numbers)
     assert after.step == state.step + 1
-    moved = flatten(after.policy) != flatten(state.policy)
+    moved = flatten(after.policy.params) != flatten(state.policy.params)
     assert moved.all() if due else not moved.any()
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
 
@@ -79,7 +79,7 @@ def test_other_gradients_of_the_critics_equal_numpy(gradient):
     s, a, r, s2, m = arrays(batch)
     noise = np.clip(SIGMA * np.asarray(jax.random.normal(KEY, (16, 2)), np.float64), -CLIP, CLIP)
     a2 = np.clip(np.tanh(linear(flatten(state.policy_target), s2, 2)) + noise, -1, 1)
-    theta, slow = flatten(state.critic), flatten(state.critic_target)
+    theta, slow = flatten(state.critic.params), flatten(state.critic_target)
     loss = lambda q, q_next: ((r + GAMMA * m * q_next - q) ** 2).mean(1).sum()
     if gradient == "true":
         together = slope(lambda x: loss(twin(x, s, a), twin(x, s2, a2)), theta)
@@ -88,7 +88,7 @@ def test_other_gradients_of_the_critics_equal_numpy(gradient):
         b = slope(lambda x: loss(twin(slow, s, a).min(0), twin(x, s2, a2)), theta)
         together = f + 0.6 * (b - f @ b / (f @ f) * f)
     after, _ = algo.update(state, batch, KEY)
-    close(after.critic, adam(theta, together, state.critic_opt, LR))
+    close(after.critic.params, adam(theta, together, state.critic.opt_state, LR))
 
 
 def test_a_delay_of_three():
@@ -97,7 +97,7 @@ def test_a_delay_of_three():
     for i in range(6):
         before = state
         state, _ = algo.update(state, make_batch(i), KEY)
-        moves.append(not np.array_equal(flatten(state.policy), flatten(before.policy)))
+        moves.append(not np.array_equal(flatten(state.policy.params), flatten(before.policy.params)))
     assert moves == [False, False, True, False, False, True]
 
 
@@ -106,14 +106,14 @@ def test_gradients_stop_where_they_should():
     _, state = warm("td3-bc", LINEAR, jit=True)
     cfg = TD3BCConfig(**LINEAR)
     # the normaliser k is a constant: scaling the critic's output leaves the policy's gradient unchanged
-    gradient = jax.jit(lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy))
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, state.critic)
-    same(gradient(state.critic), gradient(doubled), rtol=1e-4, atol=1e-6)
+    gradient = jax.jit(lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy.params))
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, state.critic.params)
+    same(gradient(state.critic.params), gradient(doubled), rtol=1e-4, atol=1e-6)
     # the target depends on target networks only, and not on what follows a terminal
     online = lambda networks: jnp.sum(
         td_target(cfg, state._replace(policy=networks[0], critic=networks[1]), batch, KEY)
     )
-    assert zero(jax.jit(jax.grad(online))((state.policy, state.critic)))
+    assert zero(jax.jit(jax.grad(online))((state.policy.params, state.critic.params)))
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     np.testing.assert_array_equal(td_target(cfg, state, batch, KEY), td_target(cfg, state, garbage, KEY))
     np.testing.assert_allclose(td_target(cfg, state, batch, KEY), numpy_goal(state, batch), rtol=1e-4, atol=1e-5)
@@ -123,9 +123,9 @@ def test_alpha_zero_is_behaviour_cloning():
     batch = make_batch()
     algo, state = warm("td3-bc", LINEAR | {"alpha": 0.0}, jit=True)
     cloning, clone = warm("bc", {"policy_hidden": (), "policy_lr": LR}, steps=0, jit=True)
-    clone = clone._replace(policy=state.policy, policy_opt=state.policy_opt)
-    same(algo.update(state, batch, KEY)[0].policy, cloning.update(clone, batch, None)[0].policy)
-    loss, measured = jax.jit(policy_loss)(state.policy, state.critic, batch, 0.0)
+    clone = clone._replace(policy=state.policy)
+    same(algo.update(state, batch, KEY)[0].policy.params, cloning.update(clone, batch, None)[0].policy.params)
+    loss, measured = jax.jit(policy_loss)(state.policy.params, state.critic.params, batch, 0.0)
     assert loss == measured.cloning
 
 

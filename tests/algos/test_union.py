@@ -14,6 +14,7 @@ import pytest
 
 from odice.algos import make
 from odice.core.discriminator import classification_loss, grad_norm, interpolate, log_odds
+from odice.core.learner import Learned
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.support import SPEC, adam, arrays, close, flatten, linear, make_batch, same, slope
@@ -130,26 +131,25 @@ def test_an_update_of_value_and_policy_is_the_one_of_the_equations(name):
     update, state = begin(name)
     batch = union_batch(0)
     new, metrics = update(state, batch, jax.random.key(9))
-    reward = reward_of(net(flatten(state.discriminator), LOOK[name](batch)))
+    reward = reward_of(net(flatten(state.discriminator.params), LOOK[name](batch)))
 
     def value_loss(theta):
         x = numpy_residual(theta, reward, batch)
         start = (1 - GAMMA) * net(theta, np.asarray(batch.initial_obs, np.float64)).mean()
         return start + beta * np.log(np.mean(np.exp(x / beta))) + penalty * np.sum(theta[:3] ** 2)
 
-    theta = flatten(state.value)
-    close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
+    theta = flatten(state.value.params)
+    close(new.value.params, adam(theta, slope(value_loss, theta), state.value.opt_state, 3e-4))
     np.testing.assert_allclose(metrics["value_loss"], value_loss(theta), rtol=1e-4)
 
     x = numpy_residual(theta, reward, batch)
     weight = np.exp(x / beta) / np.mean(np.exp(x / beta))
-    own = flatten(state.policy)
+    both = flatten(state.actor.params)  # the weight of the entropy, which does not learn here, is the last number
+    own = both[:-1]
     gradient = slope(lambda theta: -np.mean(weight * squashed_log_prob(theta, batch)), own)
-    # The weight of the entropy, which does not learn here, is the optimizer's last number.
-    both = np.append(own, float(state.log_entropy))
     close(
-        (new.policy, new.log_entropy),
-        adam(both, np.append(gradient, 0.0), state.policy_opt, 3e-4),
+        new.actor.params,
+        adam(both, np.append(gradient, 0.0), state.actor.opt_state, 3e-4),
         rtol=2e-3,
         atol=2e-4,
     )
@@ -161,24 +161,24 @@ def test_an_update_of_the_discriminator_is_the_one_of_the_equations(name):
     update, state = begin(name, steps=1)
     batch, key = union_batch(0), jax.random.key(9)
     new, _ = update(state, batch, key)
-    theta = flatten(state.discriminator)
+    theta = flatten(state.discriminator.params)
     own = jax.random.split(key)[0]
     gradient = slope(lambda theta: numpy_discriminator_loss(name, theta, batch, own), theta)
-    close(new.discriminator, adam(theta, gradient, state.discriminator_opt, 3e-4))
+    close(new.discriminator.params, adam(theta, gradient, state.discriminator.opt_state, 3e-4))
 
 
 def test_half_pearson_takes_the_weights_of_its_conjugate():
     update, state = begin("smodice", divergence="half-pearson")
     batch = union_batch(0)
     new, metrics = update(state, batch, jax.random.key(9))
-    reward = net(flatten(state.discriminator), arrays(batch)[0])
+    reward = net(flatten(state.discriminator.params), arrays(batch)[0])
 
     def value_loss(theta):
         w = np.maximum(0, 1 + numpy_residual(theta, reward, batch))
         return (1 - GAMMA) * net(theta, np.asarray(batch.initial_obs, np.float64)).mean() + np.mean((w**2 - 1) / 2)
 
-    theta = flatten(state.value)
-    close(new.value, adam(theta, slope(value_loss, theta), state.value_opt, 3e-4))
+    theta = flatten(state.value.params)
+    close(new.value.params, adam(theta, slope(value_loss, theta), state.value.opt_state, 3e-4))
     np.testing.assert_allclose(
         metrics["weight_max"], np.maximum(0, 1 + numpy_residual(theta, reward, batch)).max(), rtol=1e-4
     )
@@ -215,22 +215,21 @@ def test_without_a_mask_terminal_observations_count():
     batch = union_batch(0)
     going_on = batch._replace(terminated=jnp.zeros_like(batch.terminated))
     masked, _ = begin("demo-dice")
-    same(
-        update(state, batch, jax.random.key(0))[0].value, masked(state, going_on, jax.random.key(0))[0].value, rtol=1e-5
-    )
+    plain, without = (each(state, rows, jax.random.key(0))[0] for each, rows in ((update, batch), (masked, going_on)))
+    same(plain.value.params, without.value.params, rtol=1e-5)
 
 
 def test_networks_start_as_the_official_codes_have_it():
     _, state = begin("demo-dice", steps=0, discriminator_hidden=(400,), value_hidden=(400,))
-    for network in (state.discriminator.heads, state.value.heads):
+    for network in (state.discriminator.params.heads, state.value.params.heads):
         assert len(network.biases) == 1  # none at the output
         assert not np.any(network.biases[0])
         fan_in = network.weights[1].shape[-2]
         np.testing.assert_allclose(np.std(network.weights[1]), np.sqrt(2 / fan_in), rtol=0.15)
     _, state = begin("smodice", steps=0, value_hidden=(400,))
     bound = np.sqrt(6 / (3 + 400))
-    np.testing.assert_allclose(np.max(np.abs(state.value.heads.weights[0])), bound, rtol=0.02)
-    assert np.any(state.discriminator.heads.biases[-1])  # torch's
+    np.testing.assert_allclose(np.max(np.abs(state.value.params.heads.weights[0])), bound, rtol=0.02)
+    assert np.any(state.discriminator.params.heads.biases[-1])  # torch's
 
 
 @pytest.mark.slow
@@ -240,15 +239,17 @@ def test_the_entropy_is_held():
         update, state = begin("smodice", entropy=True, target_entropy=target, steps=2)
         new, metrics = update(state, union_batch(0), jax.random.key(5))
         assert abs(float(metrics["entropy"])) < 50
-        assert np.sign(float(new.log_entropy) - float(state.log_entropy)) == way
+        assert np.sign(float(new.actor.params.log_entropy) - float(state.actor.params.log_entropy)) == way
 
 
 def test_large_rewards_do_not_overflow():
     update, state = begin("smodice")
-    sure = jax.tree.map(lambda leaf: 1e3 * leaf, state.discriminator)
-    new, metrics = update(state._replace(discriminator=sure), union_batch(0), jax.random.key(0))
+    sure = jax.tree.map(lambda leaf: 1e3 * leaf, state.discriminator.params)
+    new, metrics = update(
+        state._replace(discriminator=Learned(sure, state.discriminator.opt_state)), union_batch(0), jax.random.key(0)
+    )
     assert all(np.isfinite(value) for value in metrics.values())
-    assert np.isfinite(flatten(new.policy)).all()
+    assert np.isfinite(flatten(new.actor.params.policy)).all()
 
 
 @pytest.mark.slow
@@ -256,7 +257,7 @@ def test_large_rewards_do_not_overflow():
 def test_choices_are_learnt_too(name):
     update, state = begin(name, Spec(3, 2, discrete=True), **({"entropy": True} if name == "smodice" else {}))
     new, metrics = update(state, union_batch(0, discrete=True), jax.random.key(0))
-    assert np.any(flatten(new.policy) != flatten(state.policy))
+    assert np.any(flatten(new.actor.params.policy) != flatten(state.actor.params.policy))
     assert all(np.isfinite(value) for value in metrics.values())
 
 

@@ -32,7 +32,7 @@ def numpy_update(state, batch):
     s, a, _, s2, m = arrays(batch)
     key_draw, _ = jax.random.split(KEY)
     here, there = (noise(k) for k in jax.random.split(key_draw))
-    theta, pi = flatten(state.critic), flatten(state.policy)
+    theta, pi = flatten(state.critic.params), flatten(state.policy.params)
     nu = lambda x, s, a: -np.concatenate([s, a], -1) @ x
 
     def dual(x, p):
@@ -47,7 +47,11 @@ def numpy_update(state, batch):
 
     critic = slope(lambda x: dual(x, pi) + PENALTY * (np.linalg.norm(x) - 1) ** 2, theta)
     policy = slope(lambda p: -dual(theta, p) + APART * offdiagonal(p), pi)
-    return adam(theta, critic, state.critic_opt, LR), adam(pi, policy, state.policy_opt, LR), dual(theta, pi)
+    return (
+        adam(theta, critic, state.critic.opt_state, LR),
+        adam(pi, policy, state.policy.opt_state, LR),
+        dual(theta, pi),
+    )
 
 
 def test_one_update_equals_numpy():
@@ -55,8 +59,8 @@ def test_one_update_equals_numpy():
     batch = make_batch()
     critic, policy, dual = numpy_update(state, batch)
     after, metrics = algo.update(state, batch, KEY)
-    close(after.critic, critic)
-    close(after.policy, policy, rtol=2e-3, atol=2e-4)
+    close(after.critic.params, critic)
+    close(after.policy.params, policy, rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(metrics["dual"], dual, rtol=1e-3, atol=1e-5)
     assert after.step == state.step + 1
 
@@ -73,7 +77,7 @@ def test_the_penalty_is_taken_between_expert_and_policy():
     """Every point is on a line from (s, a) of its row to some (s', a'); the one of a terminated row is replaced."""
     _, state = warm("value-dice", LINEAR, jit=True)
     batch = make_batch()._replace(next_obs=jnp.full((16, 3), 50.0))
-    drawn = draw_both(state.policy, KEY, batch)
+    drawn = draw_both(state.policy.params, KEY, batch)
     obs, _ = penalty_points(batch, drawn, KEY)
     lengths = np.ptp((np.asarray(obs) - batch.obs) / (50.0 - np.asarray(batch.obs)), axis=1)
     assert np.sum(lengths < 1e-4) == 16 - int(batch.terminated.sum())
@@ -88,8 +92,8 @@ def test_orthogonal_penalty_by_hand():
 
 def test_the_last_layer_of_the_critic_has_no_bias():
     _, state = warm("value-dice", LINEAR, jit=True)
-    assert state.critic.heads.biases == []
-    assert [w.shape for w in state.critic.heads.weights] == [(1, 5, 1)]
+    assert state.critic.params.heads.biases == []
+    assert [w.shape for w in state.critic.params.heads.weights] == [(1, 5, 1)]
 
 
 @pytest.mark.fast

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from odice.algos.sac import SACConfig
 from odice.collection import behavior
 from odice.collection.behavior import Training, train
+from odice.collection.sac import SACConfig
 from odice.envs.small import LQR, PARKING
 from odice.errors import Interrupted, OdiceError
 from odice.policy.policy import Policy

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import odice
-from odice.algos.sac import SACConfig, sac
 from odice.collection import recipes
 from odice.collection.behavior import Trained
 from odice.collection.behavior_folder import Stage
 from odice.collection.recipes import collect
+from odice.collection.sac import SACConfig, sac
 from odice.data.doctor import inspect
 from odice.envs.small import LQR, PARKING
 from odice.errors import OdiceError

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import odice
-from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training
+from odice.collection.sac import SACConfig
 from odice.data.doctor import inspect
 from odice.envs.hospital import HOSPITAL, greedy_treatment
 from odice.envs.make import make, resolve

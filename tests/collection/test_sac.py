@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from odice.algos import make
-from odice.algos.sac import SACConfig, sac
 from odice.collection.behavior import Training, train
 from odice.collection.learner import make_learn, to_batch
 from odice.collection.replay import pack
+from odice.collection.sac import SACConfig, sac
 from odice.envs.small import LQR, LQREnv
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import evaluate
@@ -49,8 +49,8 @@ def test_one_update_equals_numpy(warm):
     batch = make_batch()
     s, a, r, s2, m = arrays(batch)
     key_policy, key_next = jax.random.split(KEY)
-    policy, critic, target = map(flatten, (state.policy, state.critic, state.target))
-    alpha = np.exp(float(state.log_alpha))
+    policy, critic, target = map(flatten, (state.policy.params, state.critic.params, state.target))
+    alpha = np.exp(float(state.log_alpha.params))
 
     def policy_loss(theta):
         action, log_pi = squashed(theta, s, key_policy)
@@ -62,12 +62,14 @@ def test_one_update_equals_numpy(warm):
     log_pi = squashed(policy, s, key_policy)[1].mean()
 
     after, metrics = update(state, batch, KEY)
-    expected = adam(critic, slope(critic_loss, critic), state.critic_opt, LR)
-    close(after.critic, expected, rtol=2e-3, atol=2e-4)
+    expected = adam(critic, slope(critic_loss, critic), state.critic.opt_state, LR)
+    close(after.critic.params, expected, rtol=2e-3, atol=2e-4)
     close(after.target, TAU * expected + (1 - TAU) * target, rtol=2e-3, atol=2e-4)
-    close(after.policy, adam(policy, slope(policy_loss, policy), state.policy_opt, LR), rtol=2e-3, atol=2e-4)
+    close(
+        after.policy.params, adam(policy, slope(policy_loss, policy), state.policy.opt_state, LR), rtol=2e-3, atol=2e-4
+    )
     entropy_gap = np.array([-(log_pi - 2)])  # H is minus the two numbers of an action
-    close(after.log_alpha, adam(flatten(state.log_alpha), entropy_gap, state.alpha_opt, LR))
+    close(after.log_alpha.params, adam(flatten(state.log_alpha.params), entropy_gap, state.log_alpha.opt_state, LR))
     found = [metrics[name] for name in ("critic_loss", "policy_loss", "entropy", "temperature")]
     np.testing.assert_allclose(found, [critic_loss(critic), policy_loss(policy), -log_pi, alpha], rtol=1e-4)
 
@@ -84,12 +86,12 @@ def test_cql_without_its_penalty_has_the_same_target(warm):
     from odice.algos.cql import CQLConfig, td_target
 
     _, state = warm
-    batch, alpha = make_batch(), np.exp(float(state.log_alpha))
+    batch, alpha = make_batch(), np.exp(float(state.log_alpha.params))
     cfg = CQLConfig(backup_entropy=True, discount=GAMMA)
     like = make("cql", SPEC, critic_hidden=(), policy_hidden=()).init(KEY)
     like = like._replace(policy=state.policy, target=state.target, log_alpha=state.log_alpha)
     _, _, r, s2, m = arrays(batch)
-    a2, log_pi2 = squashed(flatten(state.policy), s2, KEY)
+    a2, log_pi2 = squashed(flatten(state.policy.params), s2, KEY)
     expected = r + GAMMA * m * (twin(flatten(state.target), s2, a2).min(0) - alpha * log_pi2)
     np.testing.assert_allclose(td_target(cfg, like, batch, KEY), expected, rtol=1e-3, atol=1e-4)
 

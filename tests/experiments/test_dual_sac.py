@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from odice.algos.dual_sac import DualSACConfig, actor_critic, dual_sac
-from odice.algos.sac import SACConfig
 from odice.collection.behavior import Training, train
+from odice.collection.sac import SACConfig
 from odice.errors import OdiceError
-from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, make_batch, slope, twin
+from odice.experiments.dual_sac import DualSACConfig, dual_sac
+from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, make_batch, part, slope, twin
 
 GAMMA, TAU, LR, LAM, ETA, T = 0.9, 0.1, 0.02, 0.7, 0.6, 2.0
 LINEAR = {"critic_hidden": (), "policy_hidden": (), "discount": GAMMA, "polyak": TAU, "critic_lr": LR, "policy_lr": LR}
@@ -18,15 +18,17 @@ LINEAR |= {"lam": LAM, "eta": ETA, "temperature": T}
 def numpy_update(gradient, state, batch):
     """New V, its target and Q, by the equations."""
     s, a, r, s2, m = arrays(batch)
-    critic, theta, slow = (flatten(part) for part in (state.critic, state.value, state.target))
+    critic, theta, slow = (flatten(part) for part in (state.critic.params, state.value.params, state.target))
     v = lambda x, at: heads(x, at, count=1)[0]
     backup = r + GAMMA * m * v(theta if gradient == "true" else slow, s2)
-    new = adam(critic, slope(lambda x: ((twin(x, s, a) - backup) ** 2).mean(1).sum(), critic), state.critic_opt, LR)
+    new = adam(
+        critic, slope(lambda x: ((twin(x, s, a) - backup) ** 2).mean(1).sum(), critic), state.critic.opt_state, LR
+    )
     w = np.maximum(0, 1 + (twin(critic, s, a).min(0) - v(theta, s)) / T / 2)
     F = slope(lambda x: LAM * np.mean(-w * v(x, s)), theta)
     B = slope(lambda x: LAM * np.mean(w * GAMMA * m * v(x, s2)), theta)
     kept = {"true": F + B, "semi": F, "orthogonal": F + ETA * (B - F @ B / (F @ F) * F)}[gradient]
-    value = adam(theta, kept + slope(lambda x: (1 - LAM) * np.mean(v(x, s)), theta), state.value_opt, LR)
+    value = adam(theta, kept + slope(lambda x: (1 - LAM) * np.mean(v(x, s)), theta), state.value.opt_state, LR)
     return {"critic": new, "value": value, "target": TAU * value + (1 - TAU) * slow}
 
 
@@ -39,16 +41,14 @@ def test_one_update_of_q_and_v_equals_numpy(gradient):
     batch = make_batch()
     after, metrics = update(state, batch, jax.random.key(9))
     for name, expected in numpy_update(gradient, state, batch).items():
-        close(getattr(after, name), expected)
+        close(part(after, name), expected)
     assert all(np.isfinite(x) and x.shape == () for x in metrics.values())
     dirty = batch._replace(next_obs=batch.next_obs + 7.0 * batch.terminated[:, None])
     np.testing.assert_array_equal(flatten(update(state, dirty, jax.random.key(9))[0]), flatten(after))
 
 
 def test_a_config_says_which_of_the_two_it_is():
-    parts = {
-        kind: jax.eval_shape(actor_critic(kind(), SPEC).init, jax.random.key(0)) for kind in (SACConfig, DualSACConfig)
-    }
+    parts = {kind: jax.eval_shape(kind().build(SPEC).init, jax.random.key(0)) for kind in (SACConfig, DualSACConfig)}
     assert "value" not in parts[SACConfig]._fields
     assert "value" in parts[DualSACConfig]._fields
     for settings, message in [({"lam": 1.0}, "lam"), ({"temperature": 0.0}, "temperature"), ({"eta": -1.0}, "eta")]:

@@ -2,11 +2,11 @@
 
 Soft actor-critic asks Q what its own policy earns; here V-DICE says what the best actions in the replay earn, and the
 policy climbs the Q that comes with it. With e = min_i Q_i(s, a) - V(s), the mean of R over next states
-(`algos.vdice`, `double_sampling = both`):
+(`core.expected`):
 
     Q_i   minimises  E[(Q_i(s, a) - r - gamma m Vbar(s'))^2]
     V     minimises  E[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),   by a gradient rule, weights f*'(e)
-    pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi,    and alpha as in `algos.sac`
+    pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi,    and alpha as in `collection.sac`
 
 The rules are those of `core.gradients`: F + B, F, or F with the projected B. Vbar is the target network; with the true
 gradient, V itself. f is Pearson's, in units of `temperature`. V has no entropy in it. A study (docs/online.md), not an
@@ -22,17 +22,17 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from odice.algos.sac import LOG_STD_MIN, SACConfig, sac
 from odice.algos.validation import positive, require
+from odice.collection.sac import LOG_STD_MIN, SACConfig
 from odice.core import vdice
 from odice.core.critics import Critic, min_over_heads, sac_policy_loss
 from odice.core.divergences import divergence, tempered
 from odice.core.gradients import orthogonal, rule, rule_gradient
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, value_network
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.optim import polyak
 from odice.core.policies import SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -56,22 +56,21 @@ class DualSACConfig(SACConfig):
         positive(self, "temperature")
         orthogonal(self.eta)
 
+    def build(self, spec: Spec) -> Algo:
+        return dual_sac(self, spec)
+
 
 class State(NamedTuple):
-    policy: SquashedPolicy
-    critic: Critic
-    value: Ensemble
+    policy: Learned[SquashedPolicy]
+    critic: Learned[Critic]
+    value: Learned[Ensemble]
     target: Ensemble
-    log_alpha: Float[Array, ""]
-    policy_opt: optax.OptState
-    critic_opt: optax.OptState
-    value_opt: optax.OptState
-    alpha_opt: optax.OptState
+    log_alpha: Learned[Float[Array, ""]]
 
 
 def dual_sac(cfg: DualSACConfig, spec: Spec) -> Algo:
     """The three functions of soft actor-critic with V-DICE as its critic."""
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
     how, f = rule(cfg.gradient, cfg.eta), tempered(divergence("pearson"), cfg.temperature)
 
@@ -79,21 +78,17 @@ def dual_sac(cfg: DualSACConfig, spec: Spec) -> Algo:
         key_policy, key_critic, key_value = jax.random.split(key, 3)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, log_std_min=LOG_STD_MIN)
         critic = Critic(key_critic, spec, cfg.critic_hidden)
-        value, log_alpha = value_network(key_value, spec, cfg.critic_hidden, heads=1), jnp.zeros(())
+        value = value_network(key_value, spec, cfg.critic_hidden, heads=1)
         return State(
-            policy=policy,
-            critic=critic,
-            value=value,
+            policy=policy_learner.init(policy),
+            critic=critic_learner.init(critic),
+            value=critic_learner.init(value),
             target=jax.tree.map(jnp.copy, value),  # its own buffers: the loop donates the state
-            log_alpha=log_alpha,
-            policy_opt=opt_init(policy_optimizer, policy),
-            critic_opt=opt_init(critic_optimizer, critic),
-            value_opt=opt_init(critic_optimizer, value),
-            alpha_opt=opt_init(policy_optimizer, log_alpha),
+            log_alpha=policy_learner.init(jnp.zeros(())),
         )
 
     def value_gradient(state: State, batch: Batch, q: Float[Array, "heads b"]):
-        expected = min_over_heads(q)[None] - state.value(batch.obs)
+        expected = min_over_heads(q)[None] - state.value.params(batch.obs)
 
         def losses(v, v_next):
             frozen = vdice.freeze(how, v, v_next, state.target(batch.obs), state.target(batch.next_obs))
@@ -101,40 +96,37 @@ def dual_sac(cfg: DualSACConfig, spec: Spec) -> Algo:
             return vdice.losses(frozen, batch.reward, batch.mask, **options)
 
         here, there = (lambda value, at=at: value(at) for at in (batch.obs, batch.next_obs))
-        return rule_gradient(how, state.value, here, there, losses)
+        return rule_gradient(how, state.value.params, here, there, losses)
 
     def update(state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        alpha = jnp.exp(state.log_alpha)
+        alpha, critic, value = jnp.exp(state.log_alpha.params), state.critic.params, state.value.params
         (pi_loss, log_pi), pi_gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
-            state.policy, state.critic, alpha, batch.obs, key
+            state.policy.params, critic, alpha, batch.obs, key
         )
-        after = (state.target if how.use_target else state.value)(batch.next_obs)[0]
+        after = (state.target if how.use_target else value)(batch.next_obs)[0]
         backup = batch.reward + cfg.discount * batch.mask * after
         squared = lambda critic: jnp.sum(
             jnp.mean(jnp.square(critic(batch.obs, batch.action) - backup[None]), axis=1), axis=0
         )
-        error, q_gradient = jax.value_and_grad(squared)(state.critic)
-        q = state.critic(batch.obs, batch.action)
+        error, q_gradient = jax.value_and_grad(squared)(critic)
+        q = critic(batch.obs, batch.action)
         result = value_gradient(state, batch, q)
-        log_alpha, alpha_opt = step(policy_optimizer, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
-        policy, policy_opt = step(policy_optimizer, pi_gradient, state.policy_opt, state.policy)
-        critic, critic_opt = step(critic_optimizer, q_gradient, state.critic_opt, state.critic)
-        value, value_opt = step(critic_optimizer, result.gradient, state.value_opt, state.value)
         metrics = {
             "critic_loss": error,
             "critic_mean": jnp.mean(q),
-            "value_mean": jnp.mean(state.value(batch.obs)),
+            "value_mean": jnp.mean(value(batch.obs)),
             "policy_loss": pi_loss,
             "entropy": -log_pi,
             "temperature": alpha,
         }
-        target = polyak(value, state.target, cfg.polyak)
-        opts = (policy_opt, critic_opt, value_opt, alpha_opt)
-        return State(policy, critic, value, target, log_alpha, *opts), metrics
+        stepped = critic_learner.step(state.value, result.gradient)
+        new = State(
+            policy=policy_learner.step(state.policy, pi_gradient),
+            critic=critic_learner.step(state.critic, q_gradient),
+            value=stepped,
+            target=polyak(stepped.params, state.target, cfg.polyak),
+            log_alpha=policy_learner.step(state.log_alpha, -(log_pi + entropy)),
+        )
+        return new, metrics
 
-    return Algo(init, update, lambda state: state.policy)
-
-
-def actor_critic(cfg: SACConfig, spec: Spec) -> Algo:
-    """The algorithm that a config belongs to."""
-    return dual_sac(cfg, spec) if isinstance(cfg, DualSACConfig) else sac(cfg, spec)
+    return Algo(init, update, lambda state: state.policy.params)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.validation import validate
 from odice.core.critics import Critic, sac_policy_loss, sac_value
-from odice.core.optim import adam, opt_init, polyak, step
+from odice.core.learner import Learned, Learner
+from odice.core.optim import polyak
 from odice.core.policies import SquashedPolicy
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -54,35 +54,32 @@ class SACConfig:
     def __post_init__(self):
         validate(self)
 
+    def build(self, spec: Spec) -> Algo:
+        """The algorithm that these settings belong to."""
+        return sac(self, spec)
+
 
 class State(NamedTuple):
-    policy: SquashedPolicy
-    critic: Critic
+    policy: Learned[SquashedPolicy]
+    critic: Learned[Critic]
     target: Critic
-    log_alpha: Float[Array, ""]
-    policy_opt: optax.OptState
-    critic_opt: optax.OptState
-    alpha_opt: optax.OptState
+    log_alpha: Learned[Float[Array, ""]]
 
 
 def sac(cfg: SACConfig, spec: Spec) -> Algo:
     """The three functions of soft actor-critic for a box of actions."""
-    critic_optimizer, policy_optimizer = adam(cfg.critic_lr), adam(cfg.policy_lr)
+    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
     entropy = -float(spec.action_dim) if cfg.target_entropy is None else cfg.target_entropy
 
     def init(key: PRNGKeyArray) -> State:
         key_policy, key_critic = jax.random.split(key)
         policy = SquashedPolicy(key_policy, spec, cfg.policy_hidden, log_std_min=LOG_STD_MIN)
         critic = Critic(key_critic, spec, cfg.critic_hidden)
-        log_alpha = jnp.zeros(())
         return State(
-            policy=policy,
-            critic=critic,
+            policy=policy_learner.init(policy),
+            critic=critic_learner.init(critic),
             target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
-            log_alpha=log_alpha,
-            policy_opt=opt_init(policy_optimizer, policy),
-            critic_opt=opt_init(critic_optimizer, critic),
-            alpha_opt=opt_init(policy_optimizer, log_alpha),
+            log_alpha=policy_learner.init(jnp.zeros(())),
         )
 
     def critic_loss(critic: Critic, batch: Batch, td_target: Float[Array, " b"]):
@@ -91,17 +88,17 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
 
     def update(state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         key_policy, key_next = jax.random.split(key)
-        alpha = jnp.exp(state.log_alpha)
+        alpha, pi, q = jnp.exp(state.log_alpha.params), state.policy.params, state.critic.params
         (pi_loss, log_pi), pi_gradient = jax.value_and_grad(sac_policy_loss, has_aux=True)(
-            state.policy, state.critic, alpha, batch.obs, key_policy
+            pi, q, alpha, batch.obs, key_policy
         )
-        after = sac_value(state.policy, state.target, alpha, batch.next_obs, key_next)
+        after = sac_value(pi, state.target, alpha, batch.next_obs, key_next)
         td_target = batch.reward + cfg.discount * batch.mask * after
-        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, td_target)
-        log_alpha, alpha_opt = step(policy_optimizer, -(log_pi + entropy), state.alpha_opt, state.log_alpha)
-        policy, policy_opt = step(policy_optimizer, pi_gradient, state.policy_opt, state.policy)
-        critic, critic_opt = step(critic_optimizer, q_gradient, state.critic_opt, state.critic)
-        target = polyak(critic, state.target, cfg.polyak)
+        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(q, batch, td_target)
+        log_alpha = policy_learner.step(state.log_alpha, -(log_pi + entropy))
+        policy = policy_learner.step(state.policy, pi_gradient)
+        critic = critic_learner.step(state.critic, q_gradient)
+        target = polyak(critic.params, state.target, cfg.polyak)
         metrics = {
             "critic_loss": error,
             "critic_mean": q_mean,
@@ -109,6 +106,6 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
             "entropy": -log_pi,
             "temperature": alpha,
         }
-        return State(policy, critic, target, log_alpha, policy_opt, critic_opt, alpha_opt), metrics
+        return State(policy, critic, target, log_alpha), metrics
 
-    return Algo(init, update, lambda state: state.policy)
+    return Algo(init, update, lambda state: state.policy.params)

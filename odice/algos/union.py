@@ -22,21 +22,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
+from odice.algos.health import UNION
 from odice.algos.validation import require, validate
 from odice.core.critics import Critic
 from odice.core.discriminator import Points, classification_loss, grad_norm, interpolate, log_odds
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, value_network
-from odice.core.optim import adam, opt_init, step
 from odice.core.policies import CategoricalPolicy, SquashedPolicy, TanhPolicy, draw
 from odice.core.vdice import residual
 from odice.types import Algo, Batch, Metrics, Spec
@@ -44,7 +44,7 @@ from odice.types import Algo, Batch, Metrics, Spec
 
 @dataclass(frozen=True)
 class UnionConfig:
-    """What both algorithms share."""
+    """What all of them share."""
 
     discriminator_penalty: float = 10.0
     """k: weight of (||grad c|| - 1)^2."""
@@ -81,10 +81,35 @@ class UnionConfig:
             require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
 
 
-class Frame(NamedTuple):
-    """In what they differ."""
+@dataclass(frozen=True)
+class KLUnionConfig(UnionConfig):
+    """What DemoDICE and LobsDICE share. Defaults follow their official code."""
 
-    judges: Literal["state", "action", "next"]
+    alpha: float = 0.0
+    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official: DemoDICE 0,
+    LobsDICE 0.1)."""
+    smooth: float = 1e-3
+    """Holds r between -6.9 and 13.8: -log(1 / (sigmoid(c) + smooth) - 1 + smooth) (official: 1e-3). 0 leaves it
+    free."""
+    discriminator_penalty: float = 0.1
+    """k: weight of (||grad r|| - 1)^2 (official: 0.1)."""
+    value_penalty: float = 1e-4
+    """g: weight of ||grad V||^2 (official: 1e-4)."""
+    bootstrap_terminals: bool = False
+    """V(s') counts after a terminal too (official: there is no mask). s' is then what the data have there."""
+    init: Init = "he"
+    """Initialisation of all networks (official: he_normal)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
+        require(0 <= self.smooth < 1, f"smooth must lie in [0, 1), got {self.smooth}.")
+
+
+class Frame(NamedTuple):
+    """In what the algorithms differ."""
+
+    inputs: Literal["state", "action", "next"]
     """What the discriminator sees: s, (s, a) or (s, s')."""
     smooth: float
     """What holds the reward back at both ends (`discriminator.log_odds`)."""
@@ -108,18 +133,20 @@ class Frame(NamedTuple):
     """The policy's learning rate falls to 0 along a cosine over this many updates; 0 keeps it."""
 
 
-class State(NamedTuple):
-    discriminator: Critic | Ensemble | Pairs
-    value: Ensemble
+class Actor(NamedTuple):
+    """The policy and the logarithm of its entropy's weight."""
+
     policy: SquashedPolicy | CategoricalPolicy | TanhPolicy
     log_entropy: Float[Array, ""]
-    discriminator_opt: optax.OptState
-    value_opt: optax.OptState
-    policy_opt: optax.OptState
+
+
+class State(NamedTuple):
+    discriminator: Learned[Critic | Ensemble | Pairs]
+    value: Learned[Ensemble]
+    actor: Learned[Actor]
     step: Int[Array, ""]
-    correction: Critic | None = None
+    correction: Learned[Critic] | None = None
     """What RGM adds to the rewards."""
-    correction_opt: optax.OptState | None = None
 
 
 class Pairs(eqx.Module):
@@ -138,20 +165,20 @@ def following(frame: Frame, batch: Batch) -> Float[Array, "b obs"]:
     return jnp.where(batch.terminated[:, None], batch.obs, batch.next_obs)
 
 
-def judged(frame: Frame, batch: Batch) -> tuple[Array, ...]:
+def discriminator_inputs(frame: Frame, batch: Batch) -> tuple[Array, ...]:
     """What the discriminator looks at."""
-    if frame.judges == "next":
+    if frame.inputs == "next":
         return batch.obs, following(frame, batch)
-    return (batch.obs,) if frame.judges == "state" else (batch.obs, batch.action)
+    return (batch.obs,) if frame.inputs == "state" else (batch.obs, batch.action)
 
 
 def make_discriminator(cfg: UnionConfig, frame: Frame, spec: Spec, key) -> Critic | Ensemble | Pairs:
     """The network that tells demonstrations from the union."""
     options = {"heads": 1, "init": frame.discriminator_init or cfg.init, "activation": frame.activation}
     options |= {"last_bias": frame.last_bias}
-    if frame.judges == "next":
+    if frame.inputs == "next":
         return Pairs(value_network(key, Spec(2 * spec.obs_dim, 0), cfg.discriminator_hidden, **options))
-    make = value_network if frame.judges == "state" else Critic
+    make = value_network if frame.inputs == "state" else Critic
     return make(key, spec, cfg.discriminator_hidden, **options)
 
 
@@ -168,16 +195,16 @@ def penalty_points(frame: Frame, ours: Points, theirs: Points, key) -> Points:
 def discriminator_loss(cfg: UnionConfig, frame: Frame, network, batch: Batch, key):
     """Classification and penalty; and the mean log odds of the two samples."""
     assert batch.expert is not None
-    ours, theirs = judged(frame, batch.expert), judged(frame, batch)
+    ours, theirs = discriminator_inputs(frame, batch.expert), discriminator_inputs(frame, batch)
     expert, union = network(*ours), network(*theirs)
     sloped = (lambda *at: log_odds(network(*at), frame.smooth)) if frame.penalize_reward else network
     penalty = jnp.mean(jnp.square(grad_norm(sloped, penalty_points(frame, ours, theirs, key)) - 1))
-    seen = {
+    metrics = {
         "discriminator_loss": classification_loss(expert, union),
         "reward_expert": jnp.mean(log_odds(expert, frame.smooth)),
         "reward_union": jnp.mean(log_odds(union, frame.smooth)),
     }
-    return seen["discriminator_loss"] + cfg.discriminator_penalty * penalty, seen
+    return metrics["discriminator_loss"] + cfg.discriminator_penalty * penalty, metrics
 
 
 def value_loss(cfg: UnionConfig, frame: Frame, value: Ensemble, reward: Float[Array, " b"], batch: Batch, key):
@@ -219,12 +246,9 @@ class Parts(NamedTuple):
 
 def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
     """The steps that a config and a frame make."""
-    falling = optax.cosine_decay_schedule(cfg.policy_lr, frame.policy_steps) if frame.policy_steps else cfg.policy_lr
-    optimizers = {
-        "discriminator": adam(cfg.discriminator_lr),
-        "value": adam(cfg.value_lr, cfg.value_weight_decay),
-        "policy": adam(falling),
-    }
+    discriminator_learner = Learner(cfg.discriminator_lr)
+    value_learner = Learner(cfg.value_lr, cfg.value_weight_decay)
+    actor_learner = Learner(cfg.policy_lr, cosine_steps=frame.policy_steps)
     most = math.log(spec.action_dim) / 2 if spec.discrete else -float(spec.action_dim)
     target_entropy = most if cfg.target_entropy is None else cfg.target_entropy
 
@@ -233,36 +257,29 @@ def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
         discriminator = make_discriminator(cfg, frame, spec, key_discriminator)
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, init=cfg.init, last_bias=frame.last_bias)
         kind = CategoricalPolicy if spec.discrete else TanhPolicy if frame.deterministic else SquashedPolicy
-        policy, log_entropy = kind(key_policy, spec, cfg.policy_hidden, init=cfg.init), jnp.zeros(())
+        actor = Actor(kind(key_policy, spec, cfg.policy_hidden, init=cfg.init), jnp.zeros(()))
         return State(
-            discriminator,
-            value,
-            policy,
-            log_entropy,
-            opt_init(optimizers["discriminator"], discriminator),
-            opt_init(optimizers["value"], value),
-            opt_init(optimizers["policy"], (policy, log_entropy)),
+            discriminator_learner.init(discriminator),
+            value_learner.init(value),
+            actor_learner.init(actor),
             jnp.zeros((), jnp.int32),
         )
 
     def learn_discriminator(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         loss = lambda network: discriminator_loss(cfg, frame, network, batch, key)
-        (_, seen), gradient = jax.value_and_grad(loss, has_aux=True)(state.discriminator)
-        network, opt = step(optimizers["discriminator"], gradient, state.discriminator_opt, state.discriminator)
-        return state._replace(discriminator=network, discriminator_opt=opt), seen
+        (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.discriminator.params)
+        return state._replace(discriminator=discriminator_learner.step(state.discriminator, gradient)), metrics
 
     def learn_policy(state: State, batch: Batch, reward: Float[Array, " b"], key) -> tuple[State, Metrics]:
         key_value, key_policy = jax.random.split(key)
         loss = lambda value: value_loss(cfg, frame, value, reward, batch, key_value)
-        (v_loss, (x, v)), gradient = jax.value_and_grad(loss, has_aux=True)(state.value)
-        value, value_opt = step(optimizers["value"], gradient, state.value_opt, state.value)
+        (v_loss, (x, v)), gradient = jax.value_and_grad(loss, has_aux=True)(state.value.params)
+        value, actor = value_learner.step(state.value, gradient), state.actor.params
         weight = jax.lax.stop_gradient(divergence(frame.divergence).weight(x / frame.beta))
-        own = lambda policy: policy_loss(cfg, policy, state.log_entropy, weight, batch, key_policy)
-        (cloning, log_pi), gradient = jax.value_and_grad(own, has_aux=True)(state.policy)
+        own = lambda policy: policy_loss(cfg, policy, actor.log_entropy, weight, batch, key_policy)
+        (cloning, log_pi), gradient = jax.value_and_grad(own, has_aux=True)(actor.policy)
         held = -(log_pi + target_entropy) if cfg.entropy else jnp.zeros(())
-        both = (state.policy, state.log_entropy)
-        (policy, log_entropy), policy_opt = step(optimizers["policy"], (gradient, held), state.policy_opt, both)
-        seen = {
+        metrics = {
             "value_loss": v_loss,
             "value_mean": jnp.mean(v),
             "residual_mean": jnp.mean(x),
@@ -271,14 +288,13 @@ def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
             "policy_loss": cloning,
         }
         if cfg.entropy:
-            seen |= {"entropy": -log_pi, "entropy_weight": jnp.exp(state.log_entropy)}
-        new = state._replace(value=value, value_opt=value_opt, policy=policy, policy_opt=policy_opt)
-        return new._replace(log_entropy=log_entropy), seen
+            metrics |= {"entropy": -log_pi, "entropy_weight": jnp.exp(actor.log_entropy)}
+        return state._replace(value=value, actor=actor_learner.step(state.actor, Actor(gradient, held))), metrics
 
     return Parts(init, learn_discriminator, learn_policy)
 
 
-def one_after_the_other(steps: int, first, then):
+def in_two_stages(steps: int, first, then):
     """`first` for so many updates, then `then` for the others; both report always. Each is (state, batch, key) ->
     (state, metrics), and the state counts its steps."""
 
@@ -289,9 +305,9 @@ def one_after_the_other(steps: int, first, then):
     def update(state, batch: Batch, key):
         key_first, key_then = jax.random.split(key)
         alone = state.step < steps
-        new, seen = jax.lax.cond(alone, first, still(first), state, batch, key_first)
+        new, metrics = jax.lax.cond(alone, first, still(first), state, batch, key_first)
         new, more = jax.lax.cond(alone, still(then), then, new, batch, key_then)
-        return new._replace(step=state.step + 1), seen | more
+        return new._replace(step=state.step + 1), metrics | more
 
     return update
 
@@ -301,17 +317,39 @@ def union_algorithm(cfg: UnionConfig, frame: Frame, spec: Spec) -> Algo:
     parts = union_parts(cfg, frame, spec)
 
     def learn_policy(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        reward = log_odds(state.discriminator(*judged(frame, batch))[0], frame.smooth)
+        reward = log_odds(state.discriminator.params(*discriminator_inputs(frame, batch))[0], frame.smooth)
         return parts.learn_policy(state, batch, reward, key)
 
-    def together(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+    def jointly(state: State, batch: Batch, key) -> tuple[State, Metrics]:
         key_discriminator, key_policy = jax.random.split(key)
-        first, seen = parts.learn_discriminator(state, batch, key_discriminator)
+        first, metrics = parts.learn_discriminator(state, batch, key_discriminator)
         then, more = learn_policy(state, batch, key_policy)
-        new = then._replace(discriminator=first.discriminator, discriminator_opt=first.discriminator_opt)
-        return new._replace(step=state.step + 1), seen | more
+        return then._replace(discriminator=first.discriminator, step=state.step + 1), metrics | more
 
-    update = together
+    update = jointly
     if frame.discriminator_steps:
-        update = one_after_the_other(frame.discriminator_steps, parts.learn_discriminator, learn_policy)
-    return Algo(parts.init, update, lambda state: state.policy, initial_states=True, expert=True)
+        update = in_two_stages(frame.discriminator_steps, parts.learn_discriminator, learn_policy)
+    return Algo(parts.init, update, lambda state: state.actor.params.policy, initial_states=True, expert=True)
+
+
+def kl_union(cfg: KLUnionConfig, inputs: Literal["action", "next"], spec: Spec) -> Algo:
+    """DemoDICE or LobsDICE, by what the discriminator sees."""
+    frame = Frame(
+        inputs,
+        cfg.smooth,
+        1.0 + cfg.alpha,
+        "kl-dv",
+        penalize_reward=True,
+        last_bias=False,
+        bootstrap_terminals=cfg.bootstrap_terminals,
+    )
+    return union_algorithm(cfg, frame, spec)
+
+
+DECLARED: dict[str, Any] = {
+    "imitates": True,
+    "value": lambda state: state.value.params,
+    "when_diverged": ("lower", "value_lr"),
+    "health": UNION,
+}
+"""What every algorithm of this frame tells the run."""
