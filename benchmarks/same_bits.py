@@ -105,7 +105,9 @@ def batch_for(spec: Spec, size: int, algo: Any, rng: np.random.Generator) -> Bat
         ended = jnp.asarray(rng.uniform(size=size) < 0.1)
         return Batch(normal(size, spec.obs_dim), action, normal(size), normal(size, spec.obs_dim), ended)
 
-    batch = rows()._replace(initial_obs=normal(size, spec.obs_dim), cost=jnp.abs(normal(size)), outcome=normal(size))
+    batch = rows()._replace(
+        initial_obs=normal(size, spec.obs_dim), columns={"cost": jnp.abs(normal(size)), "return_to_go": normal(size)}
+    )
     return batch._replace(expert=rows())
 
 

@@ -1,4 +1,4 @@
-"""The types that packages share: data, batches, and what an algorithm is."""
+"""The types that the packages share: transitions, batches, and what an algorithm is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from odice.errors import OdiceError
+
 Metrics = dict[str, Float[Array, ""]]
+
+COLUMNS = {
+    "cost": "what each step costs beside its reward",
+    "return_to_go": "the discounted return that followed in the log, in standard deviations from its mean",
+}
+"""What a batch may carry beside its transitions, one number per row. An algorithm declares what it reads
+(`odice.register(..., columns=...)`), and `data.columns` makes it."""
 
 
 class Spec(NamedTuple):
@@ -38,11 +47,9 @@ class Transitions(NamedTuple):
     initial: Int[Array, " episodes"] | None = None
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
-    """Which rows are demonstrations, where imperfect data stand beside them."""
-    cost: Float[Array, " n"] | None = None
-    """What each step costs beside its reward, where the data say so."""
-    outcome: Float[Array, " n"] | None = None
-    """How the log went on after each step: its return, in standard deviations (`data.to_go.outcomes`)."""
+    """Which rows are demonstrations, where there are other data too."""
+    columns: dict[str, Float[Array, " n"]] = {}
+    """Further numbers of each row, by name (`COLUMNS`)."""
 
     @property
     def size(self) -> int:
@@ -58,8 +65,7 @@ class Transitions(NamedTuple):
             reward=self.reward[rows],
             next_obs=self.obs[following],
             terminated=self.terminated[rows],
-            cost=None if self.cost is None else self.cost[rows],
-            outcome=None if self.outcome is None else self.outcome[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
         )
 
 
@@ -75,15 +81,20 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
-    cost: Float[Array, " b"] | None = None
-    """What each step costs beside its reward; None where the data have no costs."""
-    outcome: Float[Array, " b"] | None = None
-    """How the log went on after each step; None unless the algorithm asks for it."""
+    columns: dict[str, Float[Array, "*b"]] = {}
+    """Further numbers of each row, by name (`COLUMNS`): those that the algorithm declares."""
 
     @property
     def mask(self) -> Float[Array, " b"]:
         """1 where the value of the next state counts, 0 at a true terminal."""
         return 1.0 - self.terminated.astype(self.reward.dtype)
+
+    def column(self, name: str) -> Float[Array, "*b"]:
+        """A further number of each row; an error says so where the batch has none of this name."""
+        if name not in self.columns:
+            has = ", ".join(self.columns) or "none"
+            raise OdiceError(f"The batch has no column {name!r} (it has {has}): declare it with register(columns=...).")
+        return self.columns[name]
 
 
 class Acts(Protocol):

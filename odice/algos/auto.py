@@ -154,7 +154,7 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
     health=WEIGHTS,
     schedule="cosine_steps",
     value_start="value_start",
-    outcome="return_weight",
+    columns={"return_to_go": "return_weight"},
 )
 def auto(cfg: AutoConfig, spec: Spec) -> Algo:
     """The default: O-DICE that adapts its temperature, weights and start to the log."""

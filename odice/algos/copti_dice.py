@@ -54,7 +54,6 @@ from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, value_network
 from odice.core.policies import Policy, policy_network
 from odice.core.vdice import residual
-from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
 
 STEEP = 5.0
@@ -129,9 +128,8 @@ class State(NamedTuple):
 def value_loss(cfg: CoptiDICEConfig, value: Ensemble, lam, batch: Batch) -> tuple[Float[Array, ""], tuple]:
     """The dual for rewards of r - lam c; and V(s), the weights w of the batch."""
     assert batch.initial_obs is not None
-    assert batch.cost is not None
     v = value(batch.obs)
-    e = residual(v, value(batch.next_obs), batch.reward - lam * batch.cost, batch.mask, cfg.discount)[0]
+    e = residual(v, value(batch.next_obs), batch.reward - lam * batch.column("cost"), batch.mask, cfg.discount)[0]
     f = divergence(cfg.divergence)
     start = (1 - cfg.discount) * jnp.mean(value(batch.initial_obs))
     dual = start + cfg.alpha * jnp.mean(f.conjugate(e / cfg.alpha))
@@ -152,14 +150,13 @@ class Bound(NamedTuple):
 def cost_bound(cfg: CoptiDICEConfig, chi: Ensemble, tau, weight: Float[Array, " b"], batch: Batch) -> Bound:
     """The largest cost of reweightings of the batch, for a temperature tau; without a radius the plain estimate."""
     assert batch.initial_obs is not None
-    assert batch.cost is not None
     if cfg.bound_radius == 0:
-        return Bound(jnp.zeros(()), jnp.mean(weight * batch.cost), jnp.zeros(()))
-    flow = residual(chi(batch.obs), chi(batch.next_obs), batch.cost, batch.mask, cfg.discount)[0]
+        return Bound(jnp.zeros(()), jnp.mean(weight * batch.column("cost")), jnp.zeros(()))
+    flow = residual(chi(batch.obs), chi(batch.next_obs), batch.column("cost"), batch.mask, cfg.discount)[0]
     ell = (1 - cfg.discount) * chi(batch.initial_obs)[0] + weight * flow
     log_q = jax.nn.log_softmax(ell / tau) + math.log(ell.shape[0])
     q = jnp.exp(log_q)
-    return Bound(jnp.mean(q * ell), jnp.mean(q * weight * batch.cost), jnp.mean(q * log_q - q + 1))
+    return Bound(jnp.mean(q * ell), jnp.mean(q * weight * batch.column("cost")), jnp.mean(q * log_q - q + 1))
 
 
 def steepness(cfg: CoptiDICEConfig, network: Ensemble, batch: Batch, key) -> Float[Array, ""]:
@@ -181,7 +178,13 @@ def total_loss(cfg: CoptiDICEConfig, params: Dual, batch: Batch, key) -> tuple[F
     return dual + bound.loss + multipliers + penalty, (dual, v, weight, bound)
 
 
-@register("copti-dice", CoptiDICEConfig, value=lambda state: state.dual.params.value, when_diverged=("raise", "alpha"))
+@register(
+    "copti-dice",
+    CoptiDICEConfig,
+    columns={"cost": None},
+    value=lambda state: state.dual.params.value,
+    when_diverged=("raise", "alpha"),
+)
 def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
     """CoptiDICE: the best policy whose cost per step stays below a limit, from data with a cost column."""
     dual_learner, policy_learner = Learner(cfg.value_lr), Learner(cfg.policy_lr)
@@ -195,11 +198,6 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
         return State(dual, policy_learner.init(policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        if batch.cost is None:
-            raise OdiceError(
-                "copti-dice needs a cost for every step: name a column with --cost or an array 'costs' (and train in "
-                "memory, not with --stream)."
-            )
         before = state.dual.params
         loss = lambda params: total_loss(cfg, params, batch, key)
         (_, (value, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(before)
@@ -210,9 +208,9 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
             "value_loss": value,
             "value_mean": jnp.mean(v),
             "policy_loss": cloning,
-            "cost_estimate": jnp.mean(weight * batch.cost),
+            "cost_estimate": jnp.mean(weight * batch.column("cost")),
             "cost_bound": bound.cost,
-            "cost_of_data": jnp.mean(batch.cost),
+            "cost_of_data": jnp.mean(batch.column("cost")),
             "reward_estimate": jnp.mean(weight * batch.reward),
             "price": before.lam,
             "tau": before.tau,

@@ -238,9 +238,9 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
 
     def learn_values(state: State, batch: Batch) -> tuple[State, Metrics, Float[Array, " b"]]:
         """V, e and their multipliers; and the weights of before."""
-        (v_loss, (e_v, v)), gradient = jax.value_and_grad(lambda params: value_loss(cfg, params.value, params.lam_v, batch), has_aux=True)(
-            state.value.params
-        )
+        (v_loss, (e_v, v)), gradient = jax.value_and_grad(
+            lambda params: value_loss(cfg, params.value, params.lam_v, batch), has_aux=True
+        )(state.value.params)
         e_v, (e, lam_e) = jax.lax.stop_gradient(e_v), state.advantage.params
         predicted = e(batch.obs, batch.action)[0]
         weight = ratio(cfg, predicted, lam_e)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from odice.algos.health import Check
 from odice.errors import OdiceError, unknown_name
 from odice.plugins import load_entry_points
-from odice.types import Algo, Spec
+from odice.types import COLUMNS, Algo, Spec
 
 
 class Entry(NamedTuple):
@@ -39,8 +39,9 @@ class Entry(NamedTuple):
     """The setting that holds the length of a schedule: where it is None, the run fills in its own length."""
     value_start: str | None = None
     """The setting that says where values start: where it is None, the run fills in a high return of the log."""
-    outcome: str | None = None
-    """The setting that says how much `Batch.outcome` counts: where it is not 0, the run brings it along."""
+    columns: Mapping[str, str | None] = {}
+    """Columns of the batch that `update` reads (`types.COLUMNS`), each with the setting that turns it on; None is
+    always."""
     diagnose: str | None = None
     """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
     discount: str | None = "discount"
@@ -57,6 +58,10 @@ class Entry(NamedTuple):
     def setting(self, config: Any, name: str | None, default: Any) -> Any:
         """The value of a declared setting, or `default` where the algorithm declares none."""
         return default if name is None else getattr(config, name)
+
+    def reads(self, config: Any) -> tuple[str, ...]:
+        """The columns that the algorithm reads with this config."""
+        return tuple(name for name, setting in self.columns.items() if self.setting(config, setting, True))
 
     def build(self, config: Any, spec: Spec) -> Algo:
         """The algorithm for these data."""
@@ -89,15 +94,31 @@ def register(name: str, config: type, **declared: Any) -> Callable:
         summary = ((factory.__doc__ or name).strip().splitlines() or [name])[0]
         if "discount" not in fields:
             declared.setdefault("discount", None)
-        entry = Entry(name, config, factory, summary, **declared)
-        named = [entry.best_episodes, entry.schedule, entry.value_start, entry.diagnose, entry.discount]
-        for setting in [*named, entry.when_diverged and entry.when_diverged[1]]:
-            if setting is not None and setting not in fields:
-                raise unknown_name(f"setting that {name} declares", setting, fields)
-        _REGISTRY[name] = entry
+        _check_declarations(name, declared, fields)
+        _REGISTRY[name] = Entry(name, config, factory, summary, **declared)
         return factory
 
     return decorate
+
+
+DECLARATIONS = Entry._fields[4:]
+SETTINGS = ("best_episodes", "schedule", "value_start", "diagnose", "discount")
+"""Declarations that name a setting."""
+
+
+def _check_declarations(name: str, declared: Mapping[str, Any], fields: set[str]) -> None:
+    """Refuse a declaration, a column or a setting that does not exist."""
+    for each in declared:
+        if each not in DECLARATIONS:
+            raise unknown_name(f"declaration of {name}", each, DECLARATIONS)
+    columns = declared.get("columns", {})
+    for column in columns:
+        if column not in COLUMNS:
+            raise unknown_name(f"column that {name} declares", column, COLUMNS)
+    advice = declared.get("when_diverged") or (None, None)
+    for setting in (*(declared.get(each) for each in SETTINGS), *columns.values(), advice[1]):
+        if setting is not None and setting not in fields:
+            raise unknown_name(f"setting that {name} declares", setting, fields)
 
 
 @cache

@@ -100,9 +100,8 @@ def threshold_extraction(
     def with_return(residual: Heads, batch: Batch) -> Heads:
         if not return_weight:
             return residual
-        if batch.outcome is None:
-            raise ValueError("return_weight needs Batch.outcome; `odice.train` brings it, or leave it 0")
-        return residual / jnp.maximum(jnp.std(residual), TINY) + return_weight * batch.outcome[None]
+        returns = batch.column("return_to_go")[None]
+        return residual / jnp.maximum(jnp.std(residual), TINY) + return_weight * returns
 
     def without_baseline(baseline: Learned[Ensemble] | None, residual: Heads, batch: Batch):
         """A - b(s), and the baseline after one step towards A."""

@@ -26,8 +26,8 @@ def returns_to_go(dataset: Dataset, discount: float) -> np.ndarray:
     return out
 
 
-def outcomes(dataset: Dataset, discount: float) -> np.ndarray:
-    """How the log went on after each step: its discounted return, less the mean of all, in standard deviations.
+def standardized_returns(dataset: Dataset, discount: float) -> np.ndarray:
+    """The discounted return that followed each step, less the mean of all, in standard deviations.
 
     An episode that was merely cut goes on as it went, with the mean of its rewards, for as long as the longest one:
     without that, the last steps before a time limit would look worse than the others. All 0 where returns do not

@@ -8,6 +8,7 @@ known or does not matter: truncation steps where the source recorded the true fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -71,10 +72,10 @@ def why_left_out(dataset: Dataset, convention: Convention) -> str | None:
 
 
 def to_transitions(
-    dataset: Dataset, convention: Convention = "qlearning", outcome: np.ndarray | None = None
+    dataset: Dataset, convention: Convention = "qlearning", columns: Mapping[str, np.ndarray] | None = None
 ) -> Transitions:
-    """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device. `outcome` is that of each
-    step, for algorithms that ask for it.
+    """The data set as flat arrays, still numpy: `jax.device_put` moves them to the device. `columns` has further
+    numbers of each step (`data.columns`).
 
     Observations are shared with the data set, not copied. The next observation of a terminated row is the final
     observation where it is known and a repetition where it is not: it may be read only behind the mask.
@@ -95,7 +96,7 @@ def to_transitions(
         action[block] = dataset.actions[steps]
         reward[block] = dataset.rewards[steps]
         terminated[block] = dataset.terminated[owner] & (steps == ends[owner])
-    per_row = lambda steps: None if steps is None else steps[rows.locate(np.arange(rows.size))[0]]
+    per_row = lambda steps: steps[rows.locate(np.arange(rows.size))[0]]
     arrays: dict[str, Any] = {
         "obs": dataset.observations,
         "index": index,
@@ -103,8 +104,7 @@ def to_transitions(
         "action": action,
         "reward": reward,
         "terminated": terminated,
-        "cost": per_row(dataset.costs),
-        "outcome": per_row(outcome),
+        "columns": {name: per_row(steps) for name, steps in (columns or {}).items()},
         "initial": (dataset.starts + np.arange(dataset.n_episodes)).astype(np.int32),
     }
     return Transitions(**arrays)

@@ -20,7 +20,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from odice.algos import entry
 from odice.training.loop import initial_state, make_chunk
 from odice.training.settings import resolve
-from odice.types import Algo, Batch, Spec, Transitions
+from odice.types import COLUMNS, Algo, Batch, Spec, Transitions
 
 SPEC = Spec(obs_dim=17, action_dim=6)
 """HalfCheetah's and Walker2d's sizes."""
@@ -45,7 +45,7 @@ def made_up(rows: int, spec: Spec = SPEC) -> Transitions:
             terminated=terminated,  # pyright: ignore[reportArgumentType]
             initial=starts,
             expert=starts,
-            cost=rng.random(rows, np.float32),  # pyright: ignore[reportArgumentType]
+            columns={name: jnp.asarray(rng.random(rows, np.float32)) for name in COLUMNS},
         )
     )
 

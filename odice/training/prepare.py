@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from odice.data import preprocess
+from odice.data.columns import make_columns
 from odice.data.dataset import Dataset, walk
 from odice.data.demonstrations import beside, demonstrations
 from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted
 from odice.data.store import Streamed, stored
-from odice.data.to_go import outcomes
 from odice.data.transitions import rows_of, to_transitions, why_left_out
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluator
@@ -221,10 +221,10 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
     if options.stream:
         seen = dataset
         rewarded = replace(dataset, rewards=fitted.reward(dataset.rewards))
-        source = rows = Streamed(dataset, convention, fitted, _outcome(settings, rewarded))
+        source = rows = Streamed(dataset, convention, fitted, _columns(settings, rewarded))
     else:
         seen = fitted.apply(dataset)
-        rows = to_transitions(seen, convention, _outcome(settings, seen))
+        rows = to_transitions(seen, convention, _columns(settings, seen))
         if options.suboptimal is not None:
             rows = rows._replace(expert=_expert_rows(seen, facts["demonstrations"], convention))
         source = jax.device_put(rows)
@@ -259,10 +259,9 @@ def _expert_rows(seen: Dataset, episodes: int, convention: Any) -> Any:
     return np.arange(count, dtype=np.int32)
 
 
-def _outcome(settings: Settings, seen: Dataset) -> np.ndarray | None:
-    """How the log went on after each step, where the algorithm asks for it."""
-    wanted = settings.algorithm.setting(settings.config, settings.algorithm.outcome, 0.0)
-    return outcomes(seen, settings.discount) if wanted else None
+def _columns(settings: Settings, seen: Dataset) -> dict[str, np.ndarray]:
+    """What the algorithm declares that its batches carry beside the transitions."""
+    return make_columns(settings.algorithm.reads(settings.config), seen, settings.discount)
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:

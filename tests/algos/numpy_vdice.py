@@ -37,10 +37,10 @@ def eta_of(name):
     return {"eta": ETA} if name == "odice" else {}
 
 
-def make_batch(seed=0, n=16, discrete=False, outcome=False):
+def make_batch(seed=0, n=16, discrete=False, returns=False):
     batch = support.make_batch(seed, n, discrete)
-    returns = np.random.default_rng(seed + 100).normal(size=n)
-    return batch._replace(outcome=jnp.asarray(returns, jnp.float32)) if outcome else batch
+    column = jnp.asarray(np.random.default_rng(seed + 100).normal(size=n), jnp.float32)
+    return batch._replace(columns={"return_to_go": column}) if returns else batch
 
 
 def slope(residual, temperature=1.0):

@@ -23,7 +23,7 @@ def algo_state(name="odice", steps_before=3, **settings):
     algo = make("auto", SPEC, **(LINEAR | OFF | vdice.eta_of(name) | {"gradient": GRADIENT[name]} | settings))
     state = algo.init(jax.random.key(1))
     for i in range(steps_before):
-        batch = make_batch(seed=10 + i, outcome=bool(settings.get("return_weight")))
+        batch = make_batch(seed=10 + i, returns=bool(settings.get("return_weight")))
         state, _ = algo.update(state, batch, jax.random.key(0))
     return algo, state
 
@@ -40,7 +40,7 @@ def advantage(state, batch, residual, returns):
     """The residual and the log's return, each in its own standard deviations, without what the baseline explains."""
     s, *_ = arrays(batch)
     if returns:
-        residual = residual / residual.std() + RETURNS * np.asarray(batch.outcome, np.float64)
+        residual = residual / residual.std() + RETURNS * np.asarray(batch.columns["return_to_go"], np.float64)
     baseline = state.extraction.baseline
     return residual.mean(0) - (0.0 if baseline is None else baseline_values(baseline, s)), residual.mean(0)
 
@@ -116,7 +116,7 @@ def test_one_adapted_update_equals_numpy(name):
 def test_one_update_with_a_baseline_equals_numpy(averaged, returns):
     more = {"policy_baseline": True, "double_sampling": averaged, "twin": True}
     more |= {"return_weight": RETURNS} if returns else {}
-    batch, start = make_batch(outcome=returns), ADAPTED["value_start"]
+    batch, start = make_batch(returns=returns), ADAPTED["value_start"]
     algo, state = algo_state("odice", **(ADAPTED | more))
     *expected, mean = numpy_update("odice", state, batch, start, averaged, returns)
     after, _ = algo.update(state, batch, jax.random.key(0))
@@ -129,7 +129,7 @@ def test_one_update_with_a_baseline_equals_numpy(averaged, returns):
 
 def test_a_batch_without_returns_is_refused():
     algo, state = algo_state(steps_before=0, **(ADAPTED | {"return_weight": 1.0}))
-    with pytest.raises(ValueError, match=r"return_weight needs Batch\.outcome"):
+    with pytest.raises(OdiceError, match="no column 'return_to_go'"):
         algo.update(state, make_batch(), jax.random.key(0))
 
 

@@ -16,13 +16,13 @@ import pytest
 
 import odice
 from odice.algos import algorithms, entry
-from odice.data.to_go import outcomes
+from odice.data.columns import make_columns
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.checkpoint import Checkpoints
 from odice.training.loop import Loop, initial_state, make_chunk
 from odice.training.settings import resolve
-from odice.types import Spec
+from odice.types import COLUMNS, Spec
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
@@ -133,7 +133,8 @@ class Compiled:
 
     def __init__(self, name: str, **options):
         log = odice.load(pushes())
-        found = to_transitions(log, outcome=outcomes(log, 0.5))._replace(expert=np.arange(100, dtype=np.int32))
+        found = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
+        found = found._replace(expert=np.arange(100, dtype=np.int32))
         self.algo, self.data = build(name), jax.device_put(found)
         self.begin = lambda seed: initial_state(self.algo, seed)
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)

@@ -21,7 +21,7 @@ KEY = jax.random.key(9)
 
 def costly(seed=0):
     batch = make_batch(seed, initial=True)
-    return batch._replace(cost=jnp.asarray(np.random.default_rng(seed).uniform(0, 1, 16), jnp.float32))
+    return batch._replace(columns={"cost": jnp.asarray(np.random.default_rng(seed).uniform(0, 1, 16), jnp.float32)})
 
 
 def begun(steps=3, **more):
@@ -35,7 +35,7 @@ def begun(steps=3, **more):
 def numpy_losses(theta, frozen, batch):
     """V's 4 numbers, chi's 4, log lam, log tau; `frozen` are the values where no gradient goes."""
     s, _, r, s2, m = arrays(batch)
-    c, s0 = (np.asarray(x, np.float64) for x in (batch.cost, batch.initial_obs))
+    c, s0 = (np.asarray(x, np.float64) for x in (batch.columns["cost"], batch.initial_obs))
     v_of = lambda p, x: heads(p, x, 1)[0]
     lam = np.exp(frozen[8])
 
@@ -83,7 +83,7 @@ def test_the_bound_is_above_the_estimate_and_grows_with_its_radius():
     batch, weight = costly(), jnp.linspace(0.2, 2.0, 16)
     at = lambda tau, **more: cost_bound(CoptiDICEConfig(**(LINEAR | more)), state.dual.params.chi, tau, weight, batch)
     plain = at(1.0, bound_radius=0.0)
-    np.testing.assert_allclose(plain.cost, np.mean(np.asarray(weight) * np.asarray(batch.cost)), rtol=1e-5)
+    np.testing.assert_allclose(plain.cost, np.mean(np.asarray(weight) * np.asarray(batch.columns["cost"])), rtol=1e-5)
     far, near = at(0.1), at(10.0)
     assert far.divergence > near.divergence > 0  # a lower temperature goes further
 
@@ -97,7 +97,7 @@ def test_the_price_rises_while_the_cost_is_above_its_limit():
 
 def test_data_without_costs_are_refused_in_words():
     algo = make("copti-dice", SPEC, **LINEAR)
-    with pytest.raises(OdiceError, match="needs a cost for every step"):
+    with pytest.raises(OdiceError, match="no column 'cost'"):
         algo.update(algo.init(KEY), make_batch(initial=True), KEY)
 
 
@@ -116,7 +116,7 @@ def test_a_limit_moves_the_policy():
         algo = make("copti-dice", Spec(2, 1), cost_limit=limit, **SMALL)
         state, chunk = jax.jit(lambda seed, a=algo: initial_state(a, seed))(0), make_chunk(algo, 128, 1000)
         for first in (0, 1000):
-            state, metrics = chunk(state, data._replace(cost=cost), 0, first)
+            state, metrics = chunk(state, data._replace(columns={"cost": cost}), 0, first)
         found[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
     (free, loose), (held, tight) = found[1.0], found[0.01]
     assert free == pytest.approx(0.5, abs=0.2)

@@ -83,6 +83,14 @@ def test_a_taken_name_is_refused():
 def test_what_is_declared_must_exist():
     with pytest.raises(OdiceError, match=r"setting that late declares.*'lamda'"):
         odice.register("late", MeanConfig, when_diverged=("lower", "lamda"))(lambda cfg, spec: None)
+    for declared, message in (
+        ({"schedul": "pull"}, "declaration of late.*'schedul'.*Did you mean 'schedule'"),
+        ({"schedule": "pul"}, "setting that late declares.*'pul'"),
+        ({"columns": {"costs": None}}, "column that late declares.*'costs'.*Did you mean 'cost'"),
+        ({"columns": {"cost": "pul"}}, "setting that late declares.*'pul'"),
+    ):
+        with pytest.raises(OdiceError, match=message):
+            odice.register("late", MeanConfig, **declared)(lambda cfg, spec: None)
     with pytest.raises(OdiceError, match="frozen dataclass"):
         odice.register("late", dict)(lambda cfg, spec: None)
     assert "late" not in odice.algorithms()

@@ -5,10 +5,12 @@ import polars as pl
 import pytest
 
 import odice
+from odice.data.columns import MAKERS, make_columns
 from odice.data.join import concatenate
 from odice.data.preprocess import absorb
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
+from odice.types import COLUMNS
 
 N = 30
 
@@ -36,10 +38,15 @@ def test_costs_travel_with_their_steps():
     absorbed = absorb(data).costs
     assert absorbed.sum() == np.arange(N).sum()
     assert len(absorbed) == N + 3
-    arrays = to_transitions(data, "qlearning")
-    np.testing.assert_array_equal(arrays.cost, np.arange(N - 1))  # its last step is always lost
-    np.testing.assert_array_equal(arrays.batch(np.array([3, 15])).cost, [3, 15])
-    assert to_transitions(odice.load(columns(costs=False))).batch(np.array([1])).cost is None
+    arrays = to_transitions(data, "qlearning", make_columns(["cost"], data, 0.9))
+    np.testing.assert_array_equal(arrays.columns["cost"], np.arange(N - 1))  # its last step is always lost
+    np.testing.assert_array_equal(arrays.batch(np.array([3, 15])).column("cost"), [3, 15])
+    with pytest.raises(OdiceError, match="needs a cost for every step; name a column with --cost-column"):
+        make_columns(["cost"], odice.load(columns(costs=False)), 0.9)
+
+
+def test_every_column_can_be_made():
+    assert set(MAKERS) == set(COLUMNS)
 
 
 def test_the_fingerprint_knows_them():

@@ -16,7 +16,7 @@ from odice.data.meta import Meta
 from odice.data.preprocess import Fitted
 from odice.data.store import Streamed, make_store, stored, write_store
 from odice.data.store.records import Records
-from odice.data.to_go import outcomes
+from odice.data.to_go import standardized_returns
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from tests.data.strategies import datasets
@@ -36,18 +36,21 @@ def same(one, two):
 @settings(max_examples=30)
 def test_gathered_rows_are_the_rows_of_the_transitions(tmp_path_factory, data, convention, seed):
     try:
-        in_memory = to_transitions(data, convention, outcomes(data, 0.9))
+        in_memory = to_transitions(data, convention, {"return_to_go": standardized_returns(data, 0.9)})
     except OdiceError:
         return
     store = write_store(data, tmp_path_factory.mktemp("store") / "s")
-    streamed = Streamed(store, convention, outcome=outcomes(data, 0.9))
+    streamed = Streamed(store, convention, columns={"return_to_go": standardized_returns(data, 0.9)})
     assert streamed.size == in_memory.size
     rows = np.random.default_rng(seed).integers(0, streamed.size, (3, 5), dtype=np.int32)
-    for name in ("obs", "action", "reward", "next_obs", "terminated", "outcome"):
+    for name in ("obs", "action", "reward", "next_obs", "terminated"):
         found, expected = getattr(streamed.gather(rows), name), getattr(in_memory.batch(rows), name)
         assert found.dtype == expected.dtype
         assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
         assert found.shape[:2] == (3, 5)
+    (found,), (expected,) = (batch.columns.values() for batch in (streamed.gather(rows), in_memory.batch(rows)))
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_gathering_in_pieces_does_not_change_the_result(tmp_path, monkeypatch):

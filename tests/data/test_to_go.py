@@ -7,7 +7,7 @@ import pytest
 
 import odice
 from odice.data.preprocess import Preprocess, fit
-from odice.data.to_go import high, outcomes, returns_to_go, spread
+from odice.data.to_go import high, returns_to_go, spread, standardized_returns
 from tests.training.line import line_log
 
 
@@ -34,9 +34,9 @@ def test_outcomes_are_standardized_returns_and_cut_episodes_go_on(uneven):
     cut = replace(uneven, terminated=np.array([True, True, False]), truncated=np.array([False, False, True]))
     tail = 2 * (1 / 2 + 1 / 4 + 1 / 8 + 1 / 16 + 1 / 32)
     written = np.array([1 - 1 + 1, -2 + 2, 4, 3, *((10 + tail) / 2**k for k in (4, 3, 2, 1, 0))])
-    np.testing.assert_allclose(outcomes(cut, 0.5), (written - written.mean()) / written.std(), rtol=1e-6)
-    assert np.abs(outcomes(uneven, 1.0)).max() < 10  # a discount of 1 stays finite
-    np.testing.assert_array_equal(outcomes(replace(uneven, rewards=np.zeros(9, np.float32)), 0.9), 0)
+    np.testing.assert_allclose(standardized_returns(cut, 0.5), (written - written.mean()) / written.std(), rtol=1e-6)
+    assert np.abs(standardized_returns(uneven, 1.0)).max() < 10  # a discount of 1 stays finite
+    np.testing.assert_array_equal(standardized_returns(replace(uneven, rewards=np.zeros(9, np.float32)), 0.9), 0)
 
 
 def test_rewards_are_scaled_by_the_spread():

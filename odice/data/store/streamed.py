@@ -5,6 +5,7 @@ The rows of a batch depend only on (seed, step), so training from disk sees exac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,10 @@ class Streamed:
         dataset: Dataset,
         convention: Convention = "qlearning",
         fitted: Fitted | None = None,
-        outcome: np.ndarray | None = None,
+        columns: Mapping[str, np.ndarray] | None = None,
     ):
-        """`outcome` is that of each step, in memory, for algorithms that ask for it."""
-        self._outcome = outcome
+        """`columns` has further numbers of each step, in memory (`data.columns`)."""
+        self._columns = dict(columns or {})
         self._dataset, self._rows, self._fitted = dataset, rows_of(dataset, convention), fitted or Fitted()
         self._ends, self._records = dataset.ends, Records.of(dataset)
 
@@ -58,9 +59,9 @@ class Streamed:
             "next_obs": fitted.observe(after),
             "terminated": data.terminated[owner] & (steps == self._ends[owner]),
         }
-        if self._outcome is not None:
-            fields["outcome"] = self._outcome[steps]
         batch = Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
+        columns: Any = {name: column[steps].reshape(shape) for name, column in self._columns.items()}
+        batch = batch._replace(columns=columns)
         if initial is None:
             return batch
         chosen = np.asarray(initial).reshape(-1)
