@@ -94,7 +94,7 @@ def has(preset: str, algo: str, *, imitation: bool = False) -> bool:
     return True
 
 
-def batch_for(spec: Spec, size: int, algo: Any, rng: np.random.Generator) -> Batch:
+def batch_for(spec: Spec, size: int, rng: np.random.Generator) -> Batch:
     """Random numbers in the place of a batch, with everything that a batch may carry."""
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
     discrete = lambda: jnp.asarray(rng.integers(0, spec.action_dim, size), jnp.int32)
@@ -119,14 +119,25 @@ def digest(given: dict[str, Any]) -> str:
     started = {name: STARTS[name] for name in STARTS if getattr(settings, name, 0) is None}
     algo = plan.algorithm.build(dataclasses.replace(settings, **started), spec)
     total = hashlib.sha256(repr([getattr(plan.options, name) for name in PROTOCOL]).encode())
-    rng, update = np.random.default_rng(0), jax.jit(algo.update)
+    key = (plan.options.algo, spec, repr(settings))
+    if key not in _UPDATES:
+        _UPDATES[key] = updates(algo, spec, settings.batch_size)
+    total.update(_UPDATES[key])
+    return total.hexdigest()[:16]
+
+
+_UPDATES: dict[tuple, bytes] = {}
+"""What is known already: several presets may have the same settings."""
+
+
+def updates(algo: odice.Algo, spec: Spec, batch_size: int) -> bytes:
+    """The metrics of some updates, and the policy after them."""
+    rng, update, numbers = np.random.default_rng(0), jax.jit(algo.update), b""
     state = jax.jit(algo.init)(jax.random.key(3))
     for step in range(STEPS):
-        state, metrics = update(state, batch_for(spec, settings.batch_size, algo, rng), jax.random.key(step))
-        total.update(json.dumps(sorted(str(float(value)) for value in metrics.values())).encode())
-    for leaf in jax.tree.leaves(algo.policy(state)):
-        total.update(np.asarray(leaf).tobytes())
-    return total.hexdigest()[:16]
+        state, metrics = update(state, batch_for(spec, batch_size, rng), jax.random.key(step))
+        numbers += json.dumps(sorted(str(float(value)) for value in metrics.values())).encode()
+    return numbers + b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(algo.policy(state)))
 
 
 def make(out: Path, only: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +72,24 @@ def test_unknown_names_list_the_valid_ones():
         odice.preset("papr", "odice")
     with pytest.raises(OdiceError, match=r"setting of odice 'lamda'. Did you mean 'lam'"):
         odice.make("odice", spec, lamda=0.5)
+
+
+BUILDING = """
+COLUMNS MLP Algo Batch CategoricalPolicy Check Critic Critics Deterministic Divergence DivergenceLike Draws Ensemble
+Extraction GaussianPolicy Init Learned Learner LossPair Metrics NextState Policy Rule RuleGradient Spec SquashedPolicy
+TanhPolicy Transitions adam advantage_weight classification_loss divergence draw effective_sample_size expectile
+from_formulas grad_norm huber interpolate log_odds min_over_heads next_state orthogonal policy_network polyak positive
+require residual residual_extraction residual_weight rule rule_gradient semi tempered true validate value_gradient
+value_network weighted_cloning
+"""
+
+
+def test_what_algorithms_are_built_from_keeps_its_names():
+    """A name may be added. Taking one away breaks algorithms in other packages."""
+    from odice import building
+
+    names = set(BUILDING.split())
+    assert names == set(building.__all__)
+    assert all(hasattr(building, name) for name in names)
+    page = (Path(__file__).parents[1] / "docs" / "building.md").read_text("utf-8")
+    assert [name for name in names if f"`{name}`" not in page and name != "Policy"] == []

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import optax
 
 import odice
-from odice.core.policies import policy_network
+from odice.building import Learner, policy_network, validate, weighted_cloning
 
 
 @dataclass(frozen=True)
@@ -30,23 +29,21 @@ class FilteredBCConfig:
     batch_size: int = 256
     """Transitions per update."""
 
+    def __post_init__(self):
+        validate(self)
+
 
 @odice.register("filtered-bc", FilteredBCConfig, when_diverged=("lower", "policy_lr"))
 def filtered_bc(cfg: FilteredBCConfig, spec: odice.Spec) -> odice.Algo:
     """Filtered cloning: steps whose reward beats the average of their batch."""
-    optimizer = optax.adam(cfg.policy_lr)
+    learner = Learner(cfg.policy_lr)
 
     def init(key):
-        policy = policy_network(key, spec, cfg.policy_hidden)
-        return {"policy": policy, "opt": optimizer.init(policy)}
-
-    def loss(policy, batch: odice.Batch):
-        keep = (batch.reward > jnp.mean(batch.reward)).astype(jnp.float32)
-        return -jnp.mean(keep * policy.log_prob(batch.obs, batch.action))
+        return learner.init(policy_network(key, spec, cfg.policy_hidden))
 
     def update(state, batch: odice.Batch, key):
-        value, gradient = jax.value_and_grad(loss)(state["policy"], batch)
-        step, opt = optimizer.update(gradient, state["opt"])
-        return {"policy": optax.apply_updates(state["policy"], step), "opt": opt}, {"policy_loss": value}
+        keep = (batch.reward > jnp.mean(batch.reward)).astype(jnp.float32)
+        loss, gradient = jax.value_and_grad(weighted_cloning)(state.params, keep, batch.obs, batch.action)
+        return learner.step(state, gradient), {"policy_loss": loss, "kept": jnp.mean(keep)}
 
-    return odice.Algo(init, update, policy=lambda state: state["policy"])
+    return odice.Algo(init, update, policy=lambda state: state.params)

@@ -9,65 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from odice.errors import OdiceError, unknown_name
+from odice.presets.table import OWN, Protocol, Setting, Table, own_protocol
+
+__all__ = ["OWN", "PRESETS", "Preset", "Protocol", "Setting", "own_protocol", "preset"]
 
 PRESETS = {
     "paper": "what the text of the algorithm's own paper says",
     "reference": "what the authors' released code does",
     "corl": "what CORL's single-file implementation does",
 }
-
-
-class Setting(NamedTuple):
-    """One number and where it comes from."""
-
-    value: Any
-    source: str
-
-
-class Protocol(NamedTuple):
-    """What surrounds the updates: how long, how the data are transformed, how the policy is scored."""
-
-    steps: int = 1_000_000
-    reward: str = "none"
-    """Name of the reward map (`data.preprocess`)."""
-    normalize_obs: bool = False
-    clip_actions: float | None = None
-    """Logged actions are clipped to +- this."""
-    convention: str = "qlearning"
-    """Which steps count (`data.transitions`)."""
-    final_obs: str = "recorded"
-    """What follows a demonstration that was cut by time (`data.demonstrations`)."""
-    absorbing: bool = False
-    """Whether a state that absorbs follows every terminal one (`data.preprocess`)."""
-    eval_every: int = 5_000
-    eval_episodes: int = 10
-    source: str = ""
-
-
-OWN = Protocol(
-    normalize_obs=True,
-    convention="bootstrap",
-    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps with a next state count",
-)
-"""What holds where no preset is chosen."""
-
-OWN_PROTOCOLS = {
-    "auto": OWN._replace(
-        steps=20_000,
-        eval_every=1_000,
-        reward="return-spread",
-        source=f"{OWN.source}; length and reward map not compared with others (docs/defaults.md)",
-    )
-}
-"""Algorithms that have their own in its place."""
-
-
-def own_protocol(algo: str) -> Protocol:
-    """What surrounds an algorithm's updates where no preset is chosen."""
-    return OWN_PROTOCOLS.get(algo, OWN)
 
 
 class Preset(NamedTuple):
@@ -81,21 +35,6 @@ class Preset(NamedTuple):
     def values(self) -> dict[str, Any]:
         """The settings as keyword arguments for `odice.make` or the algorithm's config."""
         return {name: setting.value for name, setting in self.settings.items()}
-
-
-class Row(NamedTuple):
-    """What a preset says of one data set, beyond its general values."""
-
-    settings: dict[str, Setting]
-    protocol: Protocol
-
-
-class Table(NamedTuple):
-    """A preset for one algorithm: general values, and rows by data set."""
-
-    settings: dict[str, Setting]
-    protocol: Protocol
-    rows: dict[str, Row] = {}
 
 
 def preset(name: str, algo: str, data: str | None = None, *, imitation: bool = False) -> Preset:
@@ -127,9 +66,7 @@ def _table(name: str, algo: str, imitation: bool) -> Table:
 
     entry(algo)  # a misspelt algorithm gets its own error
     if name == "imitation":
-        from odice.presets.imitation import PROTOCOL
-
-        return Table({}, PROTOCOL)
+        return Table({}, _imitation().PROTOCOL)
     what = "settings to imitate with" if imitation else "settings"
     others = [other for other in PRESETS if algo in _tables(other, imitation)]
     advice = f"{algo} has {' and '.join(others)}, and its defaults" if others else "leave --preset out"
@@ -138,10 +75,12 @@ def _table(name: str, algo: str, imitation: bool) -> Table:
 
 def _tables(name: str, imitation: bool) -> dict[str, Table]:
     if imitation:
-        from odice.presets.imitation import TABLES
-
-        return TABLES.get(name, {})
+        return _imitation().TABLES.get(name, {})
     return import_module(f"{__name__}.{name}").TABLES
+
+
+def _imitation() -> ModuleType:
+    return import_module("odice.presets.imitation")  # loaded when it is needed, like the other tables
 
 
 def _fields(algo: str) -> set[str]:

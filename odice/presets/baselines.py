@@ -1,21 +1,10 @@
 """The `reference` settings of the algorithms the paper compares with: what each one's official code does."""
 
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
-from odice.presets import Protocol, Row, Setting, Table
+from odice.presets.table import Protocol, Row, Setting, Table, rows, settings
 
 DATA = LOCOMOTION_DATA + ANTMAZE_DATA
 """The data sets of the paper's Table 1."""
-
-
-def settings(source: str, **values) -> dict[str, Setting]:
-    """Settings that share one source."""
-    return {name: Setting(value, source) for name, value in values.items()}
-
-
-def rows(mujoco: Row, antmaze: Row, **others: Row) -> dict[str, Row]:
-    """One row for the locomotion data, one for the mazes, and exceptions by name (with _ for -)."""
-    found = dict.fromkeys(LOCOMOTION_DATA, mujoco) | dict.fromkeys(ANTMAZE_DATA, antmaze)
-    return found | {name.replace("_", "-"): row for name, row in others.items()}
 
 
 # --- IQL, SQL, EQL, f-DVL, XQL: JAX codes that share data handling, networks and evaluation ---------------------------

@@ -4,8 +4,8 @@ paper.
 All of them normalise observations, except CQL on AntMaze, and evaluate every 5,000 updates.
 """
 
-from odice.presets import Protocol, Row, Setting, Table
-from odice.presets.baselines import rows, settings, td3_bc
+from odice.presets.baselines import td3_bc
+from odice.presets.table import Protocol, Row, Setting, Table, rows, settings
 
 _CODE = "CORL, configs of its runs"
 

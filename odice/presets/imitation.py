@@ -4,9 +4,8 @@ The released code has its own settings for imitation (ODICE-Pytorch, commit 1692
 walker2d-expert-v2. Data sets without a row get hopper's weight decay.
 """
 
-from odice.presets import Protocol, Row, Setting, Table
-from odice.presets.baselines import settings
 from odice.presets.paper import SETTINGS as PAPER
+from odice.presets.table import Protocol, Row, Setting, Table, settings
 
 _CODE = "released code, imitation settings"
 _TEXT = "paper, appendix 'Experimental Details', offline imitation"

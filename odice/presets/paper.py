@@ -5,8 +5,8 @@ not at hand. SQL, EQL, f-DVL, CQL and OptiDICE have tables per data set in appen
 preset, rather than a guess.
 """
 
-from odice.presets import Protocol, Row, Setting, Table
-from odice.presets.baselines import rows, settings, td3_bc
+from odice.presets.baselines import td3_bc
+from odice.presets.table import Protocol, Row, Setting, Table, rows, settings
 
 _TEXT = "paper, appendix 'Experimental Details', D4RL"
 _LAMBDA_ETA = "paper, table 'lambda and eta used in O-DICE'"

@@ -4,8 +4,9 @@ and eta.
 The algorithms that the paper compares with have their own official codes: `odice.presets.baselines`.
 """
 
-from odice.presets import Protocol, Row, Setting, Table, baselines
+from odice.presets import baselines
 from odice.presets.paper import LAMBDA_ETA, lambda_eta
+from odice.presets.table import Protocol, Row, Setting, Table
 
 _CODE = "released code, RL settings"
 
