@@ -12,10 +12,10 @@ from odice.errors import OdiceError
 Metrics = dict[str, Float[Array, ""]]
 
 COLUMNS = {
-    "cost": "what each step costs beside its reward",
+    "cost": "what each step costs",
     "return_to_go": "the discounted return that followed in the log, in standard deviations from its mean",
 }
-"""What a batch may carry beside its transitions, one number per row. An algorithm declares what it reads
+"""What a batch may carry in addition to its transitions, one number per row. An algorithm declares what it reads
 (`odice.register(..., columns=...)`), and `data.columns` makes it."""
 
 
@@ -78,9 +78,9 @@ class Batch(NamedTuple):
     next_obs: Float[Array, "b obs"]
     terminated: Bool[Array, " b"]
     initial_obs: Float[Array, "b obs"] | None = None
-    """First observations of episodes, drawn apart from the rows; None unless the algorithm asks for them."""
+    """First observations of episodes, drawn apart from the rows; None unless the algorithm reads them."""
     expert: Batch | None = None
-    """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm asks for them."""
+    """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm reads them."""
     columns: dict[str, Float[Array, "*b"]] = {}
     """Further numbers of each row, by name (`COLUMNS`): those that the algorithm declares."""
 

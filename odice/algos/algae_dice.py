@@ -16,7 +16,7 @@ part, through Q(s, a), and a backward part, through V(s'), and `gradient` says w
 
 | gradient     | V(s') in R                                     | backward part                                    |
 |--------------|------------------------------------------------|--------------------------------------------------|
-| `true`       | share V(s') + (1 - share) Vbar(s')             | kept; share = 1 is the whole gradient of J       |
+| `true`       | share V(s') + (1 - share) Vbar(s')             | kept; share = 1 is the full gradient of J        |
 | `semi`       | Vbar(s')                                       | none                                             |
 | `orthogonal` | Vbar(s'), and V(s') against Qbar(s, a)         | projected off the forward one, with strength eta |
 
@@ -166,9 +166,9 @@ def critic_gradient(cfg: AlgaeDICEConfig, how: Rule, state: State, batch: Batch,
 
     def losses(here, v_next: Heads) -> LossPair:
         q, _ = here
-        whole = mixed(cfg.online_share, v_next, target_next)
+        v_mixed = mixed(cfg.online_share, v_next, target_next)
         if how.name == "true":
-            frozen = jax.lax.stop_gradient(vdice.Frozen(q, whole))
+            frozen = jax.lax.stop_gradient(vdice.Frozen(q, v_mixed))
         else:
             frozen = vdice.freeze(how, q, v_next, state.target(batch.obs, batch.action), target_next)
         options = {"divergence": power(cfg.exponent), "lam": 1.0, "discount": cfg.discount}

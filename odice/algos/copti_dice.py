@@ -103,7 +103,7 @@ class CoptiDICEConfig:
 
 
 class Dual(NamedTuple):
-    """What is learned beside the policy, in one step."""
+    """What is learned in one step, without the policy."""
 
     value: Ensemble
     chi: Ensemble

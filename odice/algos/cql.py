@@ -18,7 +18,7 @@ One update: all gradients at the networks of before, then every step, then the t
 pi and Q one after the other, but computes each loss from the old values, so this is the same.)
 
 Differs:
-- pi(.|s') is not asked at a true terminal, whose next observation is arbitrary: the proposals come from pi(.|s) there;
+- pi(.|s') is not sampled at a true terminal, whose next observation is arbitrary: proposals come from pi(.|s) there;
 - CORL's second critic ignores its depth setting and always has 3 hidden layers (on AntMaze 5 and 3). Here both are
   alike;
   `second_critic_hidden` brings it back, for published numbers;

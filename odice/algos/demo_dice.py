@@ -39,5 +39,5 @@ class DemoDICEConfig(KLUnionConfig):
 
 @register("demo-dice", DemoDICEConfig, **DECLARED)
 def demo_dice(cfg: DemoDICEConfig, spec: Spec) -> Algo:
-    """DemoDICE: imitation from demonstrations beside imperfect data, by KL to the expert and to the data."""
+    """DemoDICE: imitation from demonstrations and imperfect data, by KL to the expert and to the data."""
     return kl_union(cfg, "action", spec)

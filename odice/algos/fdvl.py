@@ -26,12 +26,10 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.implicit_q import DECLARED, HuberConfig, Losses, huber_losses, implicit
 from odice.algos.registry import register
-from odice.algos.validation import positive, require
-from odice.core.critics import huber
+from odice.algos.validation import require
 from odice.core.divergences import DivergenceLike, divergence
-from odice.core.extraction import advantage_weight
 from odice.errors import unknown_name
 from odice.types import Algo, Spec
 
@@ -43,7 +41,7 @@ SURROGATES = {
 
 
 @dataclass(frozen=True)
-class FDVLConfig(ImplicitConfig):
+class FDVLConfig(HuberConfig):
     """f-DVL. Defaults follow the official code with the chi-square divergence."""
 
     lam: float = 0.6
@@ -52,16 +50,6 @@ class FDVLConfig(ImplicitConfig):
     """f: the divergence, by name or as a `Divergence` (the paper: chi-square and total variation)."""
     surrogate: bool = False
     """The official code's max(d + d^2/4, 0) and max(d, 0) in the place of the conjugates."""
-    temperature: float = 3.0
-    """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
-    random_actions: int = 0
-    """Uniform actions per state beside the logged one, in the loss of V (official locomotion command: 1)."""
-    huber_delta: float = 20.0
-    """Temporal differences beyond this count linearly in the loss of Q."""
-    layer_norm: bool = True
-    """LayerNorm in the hidden layers of V (official code)."""
-    batch_size: int = 1024
-    """Transitions per update (official code: 1024)."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -69,8 +57,6 @@ class FDVLConfig(ImplicitConfig):
             0 < self.lam <= 1,
             f"lam must lie in (0, 1], got {self.lam}: it trades (1 - lam) V for lam f*.",
         )
-        require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
-        positive(self, "huber_delta", "temperature")
         name = divergence(self.divergence).name
         if self.surrogate and name not in SURROGATES:
             raise unknown_name("divergence with a surrogate", name, SURROGATES)
@@ -79,12 +65,7 @@ class FDVLConfig(ImplicitConfig):
 def losses(cfg: FDVLConfig) -> Losses:
     """What f-DVL puts into the frame of implicit Q-learning."""
     conjugate = SURROGATES[divergence(cfg.divergence).name] if cfg.surrogate else divergence(cfg.divergence).conjugate
-    return Losses(
-        value=lambda q, v: jnp.mean(cfg.lam * conjugate(q - v) + (1.0 - cfg.lam) * v),
-        weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
-        error=lambda d: huber(d, cfg.huber_delta),
-        random_actions=cfg.random_actions,
-    )
+    return huber_losses(cfg, lambda q, v: jnp.mean(cfg.lam * conjugate(q - v) + (1.0 - cfg.lam) * v))
 
 
 @register("fdvl", FDVLConfig, **DECLARED, when_diverged=("lower", "lam"))

@@ -1,4 +1,4 @@
-"""What healthy means, as values: an algorithm declares its checks, and the run does the looking (`run.health`)."""
+"""Health checks as values: an algorithm declares them, and the run makes them (`training.health`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Check(NamedTuple):
     says: str
     """What is wrong beyond the limit, in a few words that can follow "do not deploy:"."""
     stop: bool = True
-    """Whether a policy that fails must not be deployed; else it is only worth a look."""
+    """Whether a policy that fails must not be deployed; else it is a warning."""
 
     def fails(self, value: float) -> bool:
         """Whether the value lies on the wrong side. The limit itself is healthy."""
@@ -47,6 +47,6 @@ BLIND_DISCRIMINATOR = Check(
     stop=False,
 )
 UNION = (FEW_WEIGHTS, BLIND_DISCRIMINATOR)
-"""For demonstrations beside other data."""
+"""For demonstrations and other data."""
 FEW_RATIOS = Check("ratio_ess", 0.01, "at least", "a handful of rows makes the gradient", stop=False)
 WILD_REWARDS = Check("reward_std", 100.0, "at most", "the recovered reward grows without end", stop=False)

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
-from odice.algos.validation import validate
-from odice.core.critics import Critic, min_over_heads
-from odice.core.extraction import effective_sample_size, weighted_cloning
+from odice.algos.validation import positive, require, validate
+from odice.core.critics import Critic, huber, min_over_heads
+from odice.core.extraction import advantage_weight, effective_sample_size, weighted_cloning
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, value_network
 from odice.core.optim import polyak
@@ -78,6 +78,27 @@ class ImplicitConfig:
         validate(self)
 
 
+@dataclass(frozen=True)
+class HuberConfig(ImplicitConfig):
+    """What f-DVL and XQL add, whose official codes share theirs."""
+
+    temperature: float = 3.0
+    """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
+    random_actions: int = 0
+    """Uniform actions per state in addition to the logged one, in the loss of V (official locomotion command: 1)."""
+    huber_delta: float = 20.0
+    """Temporal differences beyond this count linearly in the loss of Q."""
+    layer_norm: bool = True
+    """LayerNorm in the hidden layers of V (official code)."""
+    batch_size: int = 1024
+    """Transitions per update (official code: 1024)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
+        positive(self, "huber_delta", "temperature")
+
+
 class Losses(NamedTuple):
     """What makes a member of the family."""
 
@@ -88,11 +109,21 @@ class Losses(NamedTuple):
     error: Callable[[Float[Array, "heads b"]], Float[Array, "heads b"]] = jnp.square
     """The loss of a temporal difference, elementwise."""
     random_actions: int = 0
-    """Uniform actions per state beside the logged one, in the loss of V alone."""
+    """Uniform actions per state in addition to the logged one, in the loss of V alone."""
     value_updates: int = 1
     """Steps of V per update, on the same batch."""
     action_noise: float = 0.0
     """Standard deviation of Gaussian noise on the logged actions, in the loss of V alone."""
+
+
+def huber_losses(cfg: HuberConfig, value: Callable[[Values, Values], Float[Array, ""]]) -> Losses:
+    """The losses of f-DVL and XQL around their loss of V: exponential weights, Huber errors."""
+    return Losses(
+        value=value,
+        weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
+        error=lambda d: huber(d, cfg.huber_delta),
+        random_actions=cfg.random_actions,
+    )
 
 
 class State(NamedTuple):

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from odice.algos.health import WILD_REWARDS
 from odice.algos.validation import positive, require, validate
 from odice.core import qdice
 from odice.core.critics import Critic, sac_policy_loss
@@ -76,6 +77,15 @@ class InverseConfig:
             0 <= self.gradient_penalty < math.inf, f"gradient_penalty must be at least 0, got {self.gradient_penalty}."
         )
         qdice.reward_divergence(self.divergence, self.alpha)
+
+
+DECLARED: dict[str, Any] = {
+    "imitates": True,
+    "diagnose": "diagnose",
+    "when_diverged": ("lower", "critic_lr"),
+    "health": (WILD_REWARDS,),
+}
+"""What every algorithm of this frame tells the run."""
 
 
 class State(NamedTuple):

@@ -28,8 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from odice.algos.health import WILD_REWARDS
-from odice.algos.inverse_q import InverseConfig, inverse
+from odice.algos.inverse_q import DECLARED, InverseConfig, inverse
 from odice.algos.registry import register
 from odice.core.gradients import semi, true
 from odice.core.qdice import Objective, reward_divergence
@@ -48,14 +47,7 @@ class IQLearnConfig(InverseConfig):
     default)."""
 
 
-@register(
-    "iq-learn",
-    IQLearnConfig,
-    imitates=True,
-    diagnose="diagnose",
-    when_diverged=("lower", "critic_lr"),
-    health=(WILD_REWARDS,),
-)
+@register("iq-learn", IQLearnConfig, **DECLARED)
 def iq_learn(cfg: IQLearnConfig, spec: Spec) -> Algo:
     """IQ-Learn: imitation by inverse soft Q-learning, the semi-gradient of Q-form DICE."""
     telescoping = cfg.loss == "value-expert"

@@ -5,7 +5,7 @@
     Q_i  minimises  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
 
 The loss of V is an expectile regression: tau = 1/2 gives the mean of Q over the logged actions, tau -> 1 their maximum.
-So V looks for the best action the data support without ever asking Q about another one.
+So V is the value of the best action the data support, and Q is never evaluated at another one.
 
 One update, in this order (`algos.implicit_q`): V; the policy and Q with the *new* V; the target of Q.
 

@@ -1,5 +1,5 @@
-"""LobsDICE: imitation from states alone (Kim et al., NeurIPS 2022): demonstrations have no actions, the imperfect data
-beside them do.
+"""LobsDICE: imitation from states alone (Kim et al., NeurIPS 2022): demonstrations have no actions, the imperfect
+data have them.
 
 Match the visitation of *steps from a state to the next*: minimise KL(d_pi(s, s') || d_expert(s, s')) + alpha KL(d_pi(s,
 a) || d_U(s, a)) with U the union of demonstrations and imperfect data. With r = log d_expert(s, s') / d_U(s, s') from a

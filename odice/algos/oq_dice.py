@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odice.algos.health import WILD_REWARDS
-from odice.algos.inverse_q import InverseConfig, inverse
+from odice.algos.inverse_q import DECLARED, InverseConfig, inverse
 from odice.algos.registry import register
 from odice.algos.validation import require
 from odice.core.gradients import orthogonal
@@ -52,14 +51,7 @@ class OQDICEConfig(InverseConfig):
         orthogonal(self.eta)
 
 
-@register(
-    "oq-dice",
-    OQDICEConfig,
-    imitates=True,
-    diagnose="diagnose",
-    when_diverged=("lower", "critic_lr"),
-    health=(WILD_REWARDS,),
-)
+@register("oq-dice", OQDICEConfig, **DECLARED)
 def oq_dice(cfg: OQDICEConfig, spec: Spec) -> Algo:
     """OQ-DICE: imitation by Q-form DICE whose backward gradient is projected off the forward one."""
     objective = Objective(

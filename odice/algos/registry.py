@@ -138,10 +138,10 @@ def algorithms() -> dict[str, Entry]:
 
 def entry(name: str) -> Entry:
     """One algorithm, or an error that lists the valid names and the nearest one."""
-    found = algorithms()
-    if name not in found:
-        raise unknown_name("algorithm", name, found)
-    return found[name]
+    registered = algorithms()
+    if name not in registered:
+        raise unknown_name("algorithm", name, registered)
+    return registered[name]
 
 
 def make(name: str, spec: Spec, **settings: Any) -> Algo:

@@ -20,7 +20,7 @@ Differs from the official code (Facebear-ljx/RGM):
 - for KL, w in the upper level is divided by its mean, as in the lower one: V is free up to a constant, and D would have
   to chase it. There it is exp(min(x, 10)) as it is (`normalize=False`);
 - demonstrations are part of the union, with the rewards they have; there they are used by the discriminator alone;
-- the whole discriminator learns; there, only the upper half of its layers does;
+- all layers of the discriminator learn; there, only the upper half of its layers does;
 - half Pearson's conjugate is the one for non-negative weights;
 - for KL, three things of its lower level are not here: x is cut at 10 in V's loss (a larger one has no gradient there),
   the policy's weights exp(x) are cut at 100, and they are divided by their sum, not by their mean: its cloning loss is

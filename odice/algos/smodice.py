@@ -18,7 +18,7 @@ Differs from the official code (JasonMa2016/SMODICE):
   to a constant, and so would be the size of the policy's loss;
 - half Pearson's conjugate is the one for non-negative weights, which are those the policy uses; there it is x + x^2 / 2
   everywhere;
-- the whole discriminator learns; there, only the upper half of its layers does;
+- all layers of the discriminator learn; there, only the upper half of its layers does;
 - observations are normalised with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there
   256).
 """

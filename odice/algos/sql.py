@@ -17,7 +17,7 @@ at alpha = 1 is twice that of semi-gradient V-DICE with Pearson's chi-square at 
 gamma m V(s').
 
 EQL's exponential is kept in range as the official code does it: z is cut at `exponent_cap`, beyond which only V / alpha
-pulls, and the whole loss is divided by exp(max z), which acts as an adaptive learning rate.
+pulls, and the loss is divided by exp(max z), which acts as an adaptive learning rate.
 
 Differs from the paper, as the official code (ryanxhr/IVR) does, each by a named setting:
 - SQL's weight has neither the "+1" nor the "2 alpha" of u (`sparse_ratio` puts both back);

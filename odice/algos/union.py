@@ -1,4 +1,4 @@
-"""Demonstrations beside imperfect data: the frame of DemoDICE, SMODICE and LobsDICE, and the lower level of RGM.
+"""Demonstrations and imperfect data: the frame of DemoDICE, SMODICE and LobsDICE, and the lower level of RGM.
 
 With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c
 (`core.discriminator`):
@@ -6,7 +6,7 @@ With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_
     V    minimises  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
     pi   minimises  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
 
-The discriminator looks at s, at (s, a) or at (s, s'). Its gradient penalty is taken between demonstrations and union;
+The discriminator sees s, (s, a) or (s, s'). Its gradient penalty is taken between demonstrations and union;
 DemoDICE and LobsDICE take it of r, not of c, and between rows of the union too. V's is taken at the union's states and
 between both, here and next.
 
@@ -116,7 +116,7 @@ class Frame(NamedTuple):
     beta: float
     divergence: Literal["kl-dv", "half-pearson"]
     discriminator_steps: int = 0
-    """Updates in which the discriminator alone learns, and after which it does not; 0 lets all learn together."""
+    """Updates in which the discriminator alone learns, and after which it does not; 0 learns all in every update."""
     activation: Callable[[Array], Array] = jax.nn.relu
     """Of the discriminator."""
     discriminator_init: Init | None = None
@@ -166,7 +166,7 @@ def following(frame: Frame, batch: Batch) -> Float[Array, "b obs"]:
 
 
 def discriminator_inputs(frame: Frame, batch: Batch) -> tuple[Array, ...]:
-    """What the discriminator looks at."""
+    """What the discriminator sees."""
     if frame.inputs == "next":
         return batch.obs, following(frame, batch)
     return (batch.obs,) if frame.inputs == "state" else (batch.obs, batch.action)
@@ -235,7 +235,7 @@ def policy_loss(cfg: UnionConfig, policy, log_entropy, weight: Float[Array, " b"
 
 
 class Parts(NamedTuple):
-    """What the algorithms are put together from."""
+    """The parts of an algorithm of this frame."""
 
     init: Callable[..., State]
     learn_discriminator: Callable[..., tuple[State, Metrics]]

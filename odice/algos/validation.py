@@ -52,5 +52,5 @@ def positive(config: Any, *names: str) -> None:
 
 def settings_dict(config: Any) -> dict[str, Any]:
     """A config as plain values for a file; a divergence is written as its name."""
-    found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {name: value.name if isinstance(value, Divergence) else value for name, value in found.items()}
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: value.name if isinstance(value, Divergence) else value for name, value in values.items()}

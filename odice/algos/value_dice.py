@@ -131,7 +131,7 @@ def value_dice(cfg: ValueDICEConfig, spec: Spec) -> Algo:
     def policy_loss(policy: SquashedPolicy, critic: Critic, batch: Batch, key):
         """-J, whose gradient reaches the policy through both of its actions."""
         drawn = qdice.draw_both(policy, key, batch)
-        here = qdice.look(critic, batch, drawn.here, 0.0)
+        here = qdice.evaluate(critic, batch, drawn.here, 0.0)
         v_next = qdice.soft_value(critic, drawn.there, batch.next_obs, 0.0)
         penalty = orthogonal_penalty(policy.network)
         dual = qdice.value(objective, here, v_next, batch.mask)

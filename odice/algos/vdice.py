@@ -199,5 +199,5 @@ def sdice(cfg: VDICEConfig, spec: Spec) -> Algo:
 
 @register("vdice-true", VDICEConfig, **DECLARED)
 def vdice_true(cfg: VDICEConfig, spec: Spec) -> Algo:
-    """True-gradient V-DICE: the whole gradient of the objective, without a target network."""
+    """True-gradient V-DICE: the full gradient of the objective, without a target network."""
     return vdice(cfg, true, spec)

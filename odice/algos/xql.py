@@ -27,44 +27,31 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
+from odice.algos.implicit_q import DECLARED, HuberConfig, Losses, huber_losses, implicit
 from odice.algos.registry import register
 from odice.algos.validation import positive, require
-from odice.core.critics import huber
-from odice.core.extraction import advantage_weight
 from odice.types import Algo, Spec
 
 
 @dataclass(frozen=True)
-class XQLConfig(ImplicitConfig):
+class XQLConfig(HuberConfig):
     """XQL. Defaults follow the official code."""
 
     beta: float = 1.0
     """beta: temperature of the soft maximum; official 1 on MuJoCo, 0.8 on AntMaze. Smaller searches harder."""
     exponent_cap: float = 7.0
     """Largest exponent in the loss of V (official default 7, its commands 5)."""
-    random_actions: int = 0
-    """Uniform actions per state beside the logged one, in the loss of V (official locomotion command: 1)."""
     value_updates: int = 1
     """Steps of V per update, on the same batch (official script for antmaze-medium-diverse: 4)."""
     action_noise: float = 0.0
     """Standard deviation of the noise on the logged actions, clipped at 0.5, in the loss of V alone (official script
     for halfcheetah-medium: 0.1)."""
-    temperature: float = 3.0
-    """How sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10."""
-    huber_delta: float = 20.0
-    """Temporal differences beyond this count linearly in the loss of Q."""
-    layer_norm: bool = True
-    """LayerNorm in the hidden layers of V (official code)."""
-    batch_size: int = 1024
-    """Transitions per update (official code: 1024)."""
 
     def __post_init__(self):
         super().__post_init__()
-        require(self.random_actions >= 0, f"random_actions must be at least 0, got {self.random_actions}.")
         require(self.value_updates >= 1, f"value_updates must be at least 1, got {self.value_updates}.")
         require(0 <= self.action_noise < 1, f"action_noise must lie in [0, 1), got {self.action_noise}.")
-        positive(self, "beta", "exponent_cap", "temperature", "huber_delta")
+        positive(self, "beta", "exponent_cap")
 
 
 def losses(cfg: XQLConfig) -> Losses:
@@ -75,14 +62,7 @@ def losses(cfg: XQLConfig) -> Losses:
         largest = jax.lax.stop_gradient(jnp.maximum(jnp.max(z), -1.0))
         return jnp.mean(jnp.exp(z - largest) - jnp.exp(-largest) * (z + 1.0))
 
-    return Losses(
-        value=value,
-        weight=lambda q, v: advantage_weight(q - v, cfg.temperature, cfg.weight_clamp),
-        error=lambda d: huber(d, cfg.huber_delta),
-        random_actions=cfg.random_actions,
-        value_updates=cfg.value_updates,
-        action_noise=cfg.action_noise,
-    )
+    return huber_losses(cfg, value)._replace(value_updates=cfg.value_updates, action_noise=cfg.action_noise)
 
 
 @register("xql", XQLConfig, **DECLARED, when_diverged=("raise", "beta"))

@@ -86,7 +86,7 @@ def threshold_extraction(
     Args:
         target_ess: share of the data that the weights rest on.
         clamp: largest weight.
-        return_weight: how much the return that followed in the log counts in A beside the residual, each in its own
+        return_weight: how much the return that followed in the log counts in A next to the residual, each in its own
             standard deviations.
         learner: trains the baseline.
         make_baseline: makes a network b(s) that learns A's mean in each state by least squares and is taken from A;

@@ -19,7 +19,7 @@ Heads = Float[Array, "heads *b"]
 class Critic(eqx.Module):
     """Independent Q networks with stacked parameters.
 
-    Continuous actions are inputs beside the observation; of a finite set, every action has its own output.
+    Continuous actions are inputs, after the observation; of a finite set, every action has its own output.
     """
 
     heads: MLP

@@ -16,7 +16,7 @@ def feature_products(value: Ensemble, batch: Batch) -> dict[str, Float[Array, ""
     """`grad V(s) . grad V(s')` over a batch (Figure 3, right), their cosine, and the range of V.
 
     Gradients are with respect to all parameters of a head; products are averaged over heads and over transitions that
-    do not terminate. Sample by sample: the gradients of a batch would not fit in memory together.
+    do not terminate. Sample by sample: the gradients of a batch would not fit in memory.
     """
     slope = jax.grad(lambda value, obs: jnp.sum(value(obs[None])))
 

@@ -9,7 +9,7 @@ backward one B (through V(s')). A rule turns the pair into one gradient:
 
 so a rule is three numbers: how much of B (`eta`), whether B is projected off F (`project`), and whether the frozen
 sides of the two residuals come from a target network (`use_target`). All parameters count as one vector: the heads of a
-twin network are projected together, once per batch.
+twin network are projected as one, once per batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """What one pair of gradients looked like. `cosine` is between F and B as loss gradients: F = -f*' grad V(s) and
+    """Measurements of one pair of gradients. `cosine` is between F and B as loss gradients: F = -f*' grad V(s) and
     B = +gamma f*' grad V(s'), so parallel features show as -1."""
 
     forward_norm: Float[Array, ""]
@@ -128,7 +128,7 @@ def rule_gradient(
 
     `here` and `there` evaluate the network at the two points; each runs once, and every term pulls its own gradient
     back through that one evaluation (where it is a `sweep.Point`, through one backward sweep too). `losses(x, x')`
-    builds the pair from the two outputs. The backward pass of a rule with eta = 0 is skipped unless `diagnose` asks for
+    builds the pair from the two outputs. The backward pass of a rule with eta = 0 is skipped unless `diagnose` needs
     it, so the semi-gradient costs what it should.
     """
     x, pull = _vjp(here, params)

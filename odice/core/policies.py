@@ -1,18 +1,12 @@
-"""Policies: a distribution over actions behind a network, its deterministic action, and expectations over it.
+"""Policies: a distribution over actions from a network, its deterministic action, and expectations over it.
 
-| policy              | actions    | distribution
-|
-|---------------------|------------|------------------------------------------------------------------------------------|
-| `GaussianPolicy`    | continuous | diagonal Gaussian, one spread for all states
-|
-| `TanhPolicy`        | continuous | none: one action per state
-|
-| `SquashedPolicy`    | continuous | tanh of a diagonal Gaussian, mean and spread from one network
-|
-| `SquashedMixture`   | continuous | tanh of a mixture of Gaussians: a model of the data's own policy
-|
-| `CategoricalPolicy` | discrete   | softmax
-|
+| policy              | actions    | distribution                                                     |
+|---------------------|------------|------------------------------------------------------------------|
+| `GaussianPolicy`    | continuous | diagonal Gaussian, one spread for all states                     |
+| `TanhPolicy`        | continuous | none: one action per state                                       |
+| `SquashedPolicy`    | continuous | tanh of a diagonal Gaussian, mean and spread from one network    |
+| `SquashedMixture`   | continuous | tanh of a mixture of Gaussians: a model of the data's own policy |
+| `CategoricalPolicy` | discrete   | softmax                                                          |
 
 For u ~ N(mean, std^2) and a = tanh(u):    log p(a) = log N(u) - sum log(1 - tanh(u)^2)
 and log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
@@ -142,7 +136,7 @@ def policy_network(
     deterministic: bool = False,
     init: Init = "torch",
 ) -> Policy:
-    """The policy head the action space asks for; for continuous actions a Gaussian, unless `deterministic`."""
+    """The policy for an action space; for continuous actions a Gaussian, unless `deterministic`."""
     if spec.discrete:
         return CategoricalPolicy(key, spec, hidden, init=init)
     if deterministic:
@@ -184,8 +178,8 @@ class SquashedPolicy(eqx.Module):
     """tanh of a diagonal Gaussian whose mean and spread come from one network.
 
     log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output
-    itself. It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps the
-    whole line onto that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
+    itself. It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps every
+    number into that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
     """
 
     network: MLP

@@ -5,7 +5,7 @@
 
 The data are an expert's and there is no reward: -R is the reward under which the expert is optimal. As in the V-form
 (`core.vdice`, whose residuals these are, with Q(s, a) for V(s)), the gradient has two parts that a rule of
-`core.gradients` puts together: forward, through Q(s, a), and backward, through V(s') = Q(s', a') - T log pi(a'|s').
+`core.gradients` combines: forward, through Q(s, a), and backward, through V(s') = Q(s', a') - T log pi(a'|s').
 
     R_f = gamma m Vbar(s') - Q(s, a)           R_b = gamma m V(s') - Qbar(s, a)
 
@@ -15,7 +15,7 @@ The data are an expert's and there is no reward: -R is the reward under which th
 | `iq-learn`   | semi        | chi-square and others    | 0.01 | 1         |
 | `oq-dice`    | orthogonal  | as IQ-Learn              | 0.01 | 1 - lam   |
 
-The linear term stands for (1 - gamma) E[V(s0)], the value where episodes start. Over a whole expert it equals
+The linear term stands for (1 - gamma) E[V(s0)], the value where episodes start. Over complete episodes it equals
 E_D[V(s) - gamma m V(s')] (the sum telescopes), which is IQ-Learn's form: l = 1, and `telescope` = 1 adds -gamma m V(s')
 to the backward loss.
 """
@@ -53,8 +53,8 @@ class Objective(NamedTuple):
     telescope: float = 0.0
 
 
-class Here(NamedTuple):
-    """What Q says at the state a transition starts from, one row per head."""
+class AtState(NamedTuple):
+    """Q and V at the first state of each transition, one row per head."""
 
     q: Heads
     """Q(s, a) of the logged action."""
@@ -70,7 +70,7 @@ class Drawn(NamedTuple):
 
 
 def chi(alpha: float) -> Divergence:
-    """Pearson's chi-square as IQ-Learn uses it: f*(y) = y + y^2 / (4 alpha) on the whole line.
+    """Pearson's chi-square as IQ-Learn uses it: f*(y) = y + y^2 / (4 alpha) for every y.
 
     The non-negative conjugate (`pearson`) is flat where the density ratio would be negative, below y = -2 alpha; this
     one turns up again. So a recovered reward above 2 alpha is pulled back, which keeps Q bounded.
@@ -108,9 +108,9 @@ def soft_value(critic, draws: Draws, obs: Float[Array, "b obs"], temperature: fl
     return jnp.sum(draws.prob[None] * (q - temperature * draws.log_prob[None]), axis=1)
 
 
-def look(critic, batch: Batch, draws: Draws, temperature: float) -> Here:
+def evaluate(critic, batch: Batch, draws: Draws, temperature: float) -> AtState:
     """Q(s, a) and V(s)."""
-    return Here(critic(batch.obs, batch.action), soft_value(critic, draws, batch.obs, temperature))
+    return AtState(critic(batch.obs, batch.action), soft_value(critic, draws, batch.obs, temperature))
 
 
 def losses(objective: Objective, frozen: Frozen, mask: Float[Array, " b"]) -> LossPair:
@@ -131,7 +131,7 @@ def losses(objective: Objective, frozen: Frozen, mask: Float[Array, " b"]) -> Lo
     )
 
 
-def value(objective: Objective, here: Here, v_next: Heads, mask: Float[Array, " b"]) -> Float[Array, ""]:
+def value(objective: Objective, here: AtState, v_next: Heads, mask: Float[Array, " b"]) -> Float[Array, ""]:
     """The objective itself. The policy of ValueDICE climbs what Q descends."""
     residual = vdice.residual(here.q, v_next, jnp.zeros_like(mask), mask, objective.discount)
     start = objective.linear * here.v - objective.telescope * objective.discount * mask[None] * v_next
@@ -140,13 +140,13 @@ def value(objective: Objective, here: Here, v_next: Heads, mask: Float[Array, " 
 
 def critic_gradient(
     rule: Rule, objective: Objective, critic, target, batch: Batch, drawn: Drawn, diagnose: bool = False
-) -> tuple[RuleGradient, Here, Heads]:
+) -> tuple[RuleGradient, AtState, Heads]:
     """The rule's gradient of Q; Q(s, a) and V(s); and the residual R_f. `target` may be None for a rule that has
     none."""
     drawn, temperature = jax.lax.stop_gradient(drawn), objective.temperature
     seen = {}
 
-    def pair(here: Here, v_next: Heads) -> LossPair:
+    def pair(here: AtState, v_next: Heads) -> LossPair:
         bars = here.q, v_next
         if rule.use_target:
             bars = target(batch.obs, batch.action), soft_value(target, drawn.there, batch.next_obs, temperature)
@@ -159,7 +159,7 @@ def critic_gradient(
     result = rule_gradient(
         rule,
         critic,
-        here=lambda net: look(net, batch, drawn.here, temperature),
+        here=lambda net: evaluate(net, batch, drawn.here, temperature),
         there=lambda net: soft_value(net, drawn.there, batch.next_obs, temperature),
         losses=pair,
         diagnose=diagnose,

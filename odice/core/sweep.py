@@ -1,4 +1,4 @@
-"""Gradients of scalar networks at a batch of points: one backward sweep, however many gradients are asked for.
+"""Gradients of scalar networks at a batch of points: one backward sweep for any number of gradients.
 
 Reverse mode sends a cotangent c_i for each sample down the network. At a linear layer z = W^T h it has become delta_i,
 and the layer's gradient is sum_i h_i delta_i^T. Where the network has one output, delta_i is c_i times the delta of a

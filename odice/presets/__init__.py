@@ -1,7 +1,7 @@
 """Presets: published settings as data. A preset says what differs from an algorithm's defaults, and where each number
 is from.
 
-A preset never looks into a data set's name: a table row says which settings, reward map and evaluation belong to it.
+A preset never parses a data set's name: a table row says which settings, reward map and evaluation belong to it.
 Data sets without a row get the preset's general values.
 """
 

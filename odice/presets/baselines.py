@@ -1,5 +1,7 @@
 """The `reference` settings of the algorithms the paper compares with: what each one's official code does."""
 
+from typing import Any
+
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
 from odice.presets.table import Protocol, Row, Setting, Table, rows, settings
 
@@ -127,22 +129,25 @@ def td3_bc(source: str, maze_reward: str, maze_episodes: int) -> Table:
 # --- CQL ------------------------------------------------------------------------------------------------------------
 
 
+CQL: dict[str, Any] = {
+    "cql_temperature": 1.0,
+    "n_actions": 10,
+    "backup_entropy": False,
+    "polyak": 0.005,
+    "critic_hidden": (256, 256, 256),
+    "policy_hidden": (256, 256, 256),
+    "critic_lr": 3e-4,
+    "batch_size": 256,
+}
+"""What the official code and CORL have in common."""
+
+
 def _cql() -> Table:
     code = "official code of CQL (aviralkumar2907/CQL, d67dbe9c)"
     # Its networks start as rlkit's do, its policy has no learnt scale of the spread, and it clones for 40,000 updates
     # first.
     general = settings(f"CORL's start of the networks, not that of the {code}", init="orthogonal") | settings(
-        code,
-        cql_temperature=1.0,
-        n_actions=10,
-        lagrange_form="official",
-        backup_order="max-min",
-        backup_entropy=False,
-        polyak=0.005,
-        critic_hidden=(256, 256, 256),
-        policy_hidden=(256, 256, 256),
-        critic_lr=3e-4,
-        batch_size=256,
+        code, **CQL, lagrange_form="official", backup_order="max-min"
     )
     general |= settings(f"{code}, README", cql_weight=10.0, policy_lr=1e-4)
     mujoco = Protocol(steps=3_000_000, source=f"{code}; evaluation as elsewhere here")

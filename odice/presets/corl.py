@@ -4,7 +4,7 @@ paper.
 All of them normalise observations, except CQL on AntMaze, and evaluate every 5,000 updates.
 """
 
-from odice.presets.baselines import td3_bc
+from odice.presets.baselines import CQL, td3_bc
 from odice.presets.table import Protocol, Row, Setting, Table, rows, settings
 
 _CODE = "CORL, configs of its runs"
@@ -62,19 +62,12 @@ def _iql() -> Table:
 def _cql() -> Table:
     general = settings(
         _CODE,
+        **CQL,
         cql_weight=10.0,
-        cql_temperature=1.0,
-        n_actions=10,
         lagrange_form="corl",
         backup_order="min-max",
-        backup_entropy=False,
-        polyak=0.005,
-        critic_hidden=(256, 256, 256),
-        policy_hidden=(256, 256, 256),
-        critic_lr=3e-4,
         policy_lr=3e-5,
         init="orthogonal",
-        batch_size=256,
     )
     maze = settings(
         f"{_CODE}, AntMaze",

@@ -57,7 +57,7 @@ _PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalise
 # Codes of ValueDICE (absorbing states instead of terminals) and IQ-Learn (raw observations); the defaults are theirs.
 _VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
 _IQ_LEARN = PROTOCOL._replace(normalize_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
-# Demonstrations beside imperfect data: a normalised KL has no minimum over V where rows are terminated.
+# Demonstrations and imperfect data: a normalised KL has no minimum over V where rows are terminated.
 _UNION = PROTOCOL._replace(
     absorbing=True, source="absorbing states, which the official codes leave out; as long as the others"
 )
