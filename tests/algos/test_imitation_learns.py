@@ -79,11 +79,16 @@ def test_imitates_a_continuous_expert(name):
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_the_recovered_reward_ranks_the_expert_over_random_moves(name):
-    state = pullers(name)[1][0]
+    algo, (state, *_) = pullers(name)
     temperature = 0.0 if name == "value-dice" else TEMPERATURE
     reward = lambda batch: np.asarray(
         recovered_reward(
-            state.critic, state.policy, batch, jax.random.key(3), discount=DISCOUNT, temperature=temperature
+            state.critic.params,
+            algo.policy(state),
+            batch,
+            jax.random.key(3),
+            discount=DISCOUNT,
+            temperature=temperature,
         )
     )
     assert auc(reward(pulls(seed=1)), reward(pulls(seed=2, random=True))) > 0.85
@@ -136,7 +141,9 @@ def test_imitates_the_toy_world(name, episodes):
     moved = WORLD.flat(WORLD.move(WORLD.cells[log.cell], other))
     foreign = ~made[log.cell, other]
     rewards = [
-        recovered_reward(state.critic, state.policy, batch, jax.random.key(0), discount=0.99, temperature=TEMPERATURE)
+        recovered_reward(
+            state.critic.params, algo.policy(state), batch, jax.random.key(0), discount=0.99, temperature=TEMPERATURE
+        )
         for batch in (
             data.batch(jnp.arange(len(log.cell))),
             Batch(CELLS[log.cell], jnp.asarray(other, jnp.int32), data.reward, CELLS[moved], data.terminated),

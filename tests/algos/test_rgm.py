@@ -9,6 +9,7 @@ import odice
 from odice.algos import make
 from odice.algos.rgm import RGMConfig
 from odice.core.critics import Critic
+from odice.core.learner import Learned
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.loop import initial_state, make_chunk
@@ -128,10 +129,12 @@ def test_the_corrected_problem_has_the_experts_visitation():
     algo = make("rgm", Spec(5, 2, discrete=True), **(settings | {"discount": 0.8, "correction_scale": 10.0}))
     begin = algo.init(jax.random.key(0))
     table = jnp.asarray(np.log(expert * 10), jnp.float32)[None]
-    discriminator = jax.tree.map(jnp.zeros_like, begin.discriminator)
+    discriminator = jax.tree.map(jnp.zeros_like, begin.discriminator.params)
     discriminator = jax.tree.map(lambda leaf: table if leaf.shape == table.shape else leaf, discriminator)
     assert isinstance(discriminator, Critic)
-    begin = begin._replace(discriminator=discriminator, step=jnp.asarray(1, jnp.int32))
+    begin = begin._replace(
+        discriminator=Learned(discriminator, begin.discriminator.opt_state), step=jnp.asarray(1, jnp.int32)
+    )
     np.testing.assert_allclose(discriminator(batch.obs, batch.action)[0], np.log(expert.ravel() * 10), rtol=1e-5)
     loop = lambda n: jax.jit(
         lambda state: jax.lax.fori_loop(0, n, lambda _, x: algo.update(x, batch, jax.random.key(0))[0], state)

@@ -214,7 +214,7 @@ def trained_value(sampled: oracle.Log, mdp: oracle.TabularMDP, **settings) -> np
     batch = data.batch(jnp.arange(data.size))
     update = lambda _, state: algo.update(state, batch, jax.random.key(0))[0]
     state = jax.jit(lambda s: jax.lax.fori_loop(0, 6000, update, s))(initial_state(algo, 0))
-    return np.asarray(state.value(data.obs)[0])[~mdp.terminal]
+    return np.asarray(state.value.params(data.obs)[0])[~mdp.terminal]
 
 
 @pytest.mark.parametrize("eta", [1.0, 4.0])
