@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.docs-installed
 # Two workers for two cores, with one JAX thread each (tests/conftest.py). A file's tests run in one worker: its fixtures
 # and compiled programs are made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo toy test check unit coverage test-long mutations format bench clean
+.PHONY: help install demo toy docs test check unit coverage test-long mutations format bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,11 +21,18 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,onnx,mazes]'
 	@touch $@
 
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, video in demo/
 	$(BIN)/odice demo --out demo
 
 toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in demo/toy/
 	$(BIN)/odice toy --out demo/toy
+
+docs: $(DOCS)    ## the documentation site in site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(STAMP)   ## everything CI runs: format, lint, types and all tests but the long ones
 	$(BIN)/ruff format --check .
@@ -58,4 +66,4 @@ bench: $(STAMP)  ## updates per second against the machine's matrix-multiply rat
 	$(BIN)/odice bench --section updates
 
 clean:           ## remove the environment and what the commands made
-	rm -rf $(VENV) demo build dist htmlcov .coverage .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site build dist htmlcov .coverage .pytest_cache .ruff_cache .hypothesis
