@@ -85,7 +85,7 @@ def table_case(name: str, chosen: bool, randomized: bool = False) -> Case:
     good = world.as_policy(0.8 * best + 0.2 * mixed if world.discrete else best)
     length = make(0, 200).lengths.mean()
     value = lambda act: (world.true_value(act), 0.0)
-    title = f"{name} (randomized)" if randomized else name
+    title = f"{name} (randomized)" if randomized else f"{name} (table)"
     return Case(title, 1.0, make, value, lambda: world.behavior_value, good, float(length), chosen)
 
 

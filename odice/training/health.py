@@ -16,20 +16,43 @@ from odice.algos.health import Check
 from odice.training.holdout import Probe
 from odice.types import Acts
 
-Verdict = Literal["good", "watch", "do not deploy"]
+Verdict = Literal["good", "watch", "not checked", "do not deploy"]
+State = Literal["good", "bad", "not checked"]
 QUIET_SHARE = 0.2
 """In this share of the run nothing is said: networks start anywhere."""
 KNOWABLE = 0.1
 """Where cloning gains less than this over chance, agreement with the log says nothing."""
 COMMON = (
+    Check("outside", 1 / 3, "at most", "in many states the policy does what the log hardly ever did there"),
+    Check("memorized", 0.5, "at most", "the policy has learned its training episodes by heart"),
+    Check("memorized", 0.25, "at most", "the policy fits its training episodes better than others", stop=False),
     Check("agreement", 0.25, "at least", "the policy agrees with the log hardly better than chance"),
     Check("agreement", 0.55, "at least", "the policy agrees with the log far less than plain cloning does", stop=False),
     Check("drift", 0.2, "at most", "values or losses still move; train longer", stop=False),
 )
-"""For every algorithm. `agreement` is the policy's gain over chance as a share of cloning's."""
+"""For every algorithm. `agreement` is the policy's gain over chance as a share of cloning's, `memorized` the gain on
+training episodes less that on held-out ones, `outside` a share of states."""
+NEEDED = {
+    "memorized": "no episodes were held out of training (--holdout), so learning by heart cannot be seen",
+    "agreement": "the log's actions hardly depend on what was observed, so agreeing with them says nothing",
+    "outside": "the log holds numbers that are not finite",
+}
+"""What must have been checked for a run to be called good -> why it was not."""
 
 
-class Finding(NamedTuple):
+class Result(NamedTuple):
+    """One check of a run: good, bad or not checked, and why."""
+
+    metric: str
+    state: State
+    reason: str
+    value: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+class FailedCheck(NamedTuple):
     check: Check
     value: float
 
@@ -38,33 +61,43 @@ class Finding(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What was found in a run, and what to do about it."""
+    """The health of a run, and what to do about it."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[FailedCheck, ...]
     measures: dict[str, float | None]
-    """All that was looked at; None is what the log cannot tell."""
+    """Every number that was compared with a limit; None is what the log cannot tell."""
+    results: tuple[Result, ...] = ()
+    """Every check, the bad ones first."""
 
     @property
     def verdict(self) -> Verdict:
         if any(finding.check.stop for finding in self.findings):
             return "do not deploy"
-        return "watch" if self.findings else "good"
+        if self.findings:
+            return "watch"
+        return "not checked" if self._unknown else "good"
+
+    @property
+    def _unknown(self) -> list[Result]:
+        return [result for result in self.results if result.state == "not checked" and result.metric in NEEDED]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
             "says": sentence(self),
             "findings": [finding.to_dict() for finding in self.findings],
+            "checks": [result.to_dict() for result in self.results],
             "measures": self.measures,
         }
 
 
 def sentence(health: Health) -> str:
-    """`do not deploy: ...`, `watch: ...` or `good`."""
-    if not health.findings:
-        return "good"
-    worst = [each for each in health.findings if each.check.stop] or health.findings
-    return f"{health.verdict}: {'; '.join(each.check.describe(each.value) for each in worst)}"
+    """`do not deploy: ...`, `watch: ...`, `not checked: ...` or `good`."""
+    if health.findings:
+        worst = [each for each in health.findings if each.check.stop] or health.findings
+        return f"{health.verdict}: {'; '.join(each.check.describe(each.value) for each in worst)}"
+    unknown = [result.reason for result in health.results if result.state == "not checked" and result.metric in NEEDED]
+    return f"not checked: {'; '.join(unknown)}" if unknown else "good"
 
 
 class Watch:
@@ -108,6 +141,7 @@ def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, pro
     if "value_excess" in declared:
         measures |= _excess(algorithm, known, probe.returns)
     measures |= _agreement(policy, probe)
+    measures |= {"memorized": probe.memorized(policy), "outside": probe.outside(policy)}
     if drift := _drift(algorithm, rows):
         measures["drift"] = max(drift.values())
     return weigh(algorithm, measures)
@@ -115,13 +149,24 @@ def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, pro
 
 def weigh(algorithm: Entry, measures: dict[str, float | None]) -> Health:
     """What these numbers mean for a run of this algorithm."""
-    findings, seen = [], set()
-    for check in (*algorithm.health, *COMMON):  # of two limits for one number the stricter sentence comes first
+    checks = (*algorithm.health, *COMMON)  # of two limits for one number the stricter sentence comes first
+    failed: dict[str, FailedCheck] = {}
+    for check in checks:
         value = measures.get(check.metric)
-        if value is not None and check.fails(value) and check.metric not in seen:
-            seen.add(check.metric)
-            findings.append(Finding(check, value))
-    return Health(tuple(findings), measures)
+        if value is not None and check.fails(value):
+            failed.setdefault(check.metric, FailedCheck(check, value))
+    order: dict[State, int] = {"bad": 0, "not checked": 1, "good": 2}
+    results = [_result(check, measures.get(check.metric), failed) for check in checks]
+    unique = {result.metric: result for result in reversed(results)}.values()
+    return Health(tuple(failed.values()), measures, tuple(sorted(unique, key=lambda result: order[result.state])))
+
+
+def _result(check: Check, value: float | None, failed: Mapping[str, FailedCheck]) -> Result:
+    if check.metric in failed:
+        return Result(check.metric, "bad", failed[check.metric].check.describe(failed[check.metric].value), value)
+    if value is None:
+        return Result(check.metric, "not checked", NEEDED.get(check.metric, "the run did not measure it"), None)
+    return Result(check.metric, "good", f"{value:.3g}, healthy {check.side} {check.limit:.3g}", value)
 
 
 def _excess(algorithm: Entry, row: Mapping[str, float], returns: tuple[float, float]) -> dict[str, float]:

@@ -31,8 +31,27 @@ from odice.types import Acts, Batch, Spec, Transitions
 ROWS, REFERENCE = 1024, 4096
 """Transitions that are looked at, and that cloning looks up."""
 NEIGHBORS = 10
+SIMILAR = {True: 100, False: 20}
+"""Neighbors by which a discrete or a continuous action is rare: shares need more of them than distances do."""
+RARE, OF_UNIFORM, USUAL = 0.05, 0.5, 0.95
 RETURNS = 200
 """Episodes from which the range of the discounted returns is taken."""
+
+
+class Nearby(NamedTuple):
+    """What the log did in the states most similar to each of the judged ones, in other episodes."""
+
+    actions: np.ndarray
+    """(rows, neighbors) or (rows, neighbors, act)."""
+    limit: float
+    """Discrete: an action is rare if fewer than this share of the neighbors took it. Continuous: it is unusual if it is
+    farther than this from every neighbor's action, as one logged action in twenty is."""
+
+    def outside(self, action: np.ndarray) -> float:
+        """The share of rows in which the log hardly ever did what is done here."""
+        if action.ndim == 1:
+            return float(np.mean(np.mean(self.actions == action[:, None], axis=1) < self.limit))
+        return float(np.mean(_distance(self.actions, action) > self.limit))
 
 
 class Probe(NamedTuple):
@@ -47,14 +66,27 @@ class Probe(NamedTuple):
     observed."""
     returns: tuple[float, float]
     """The least and the largest discounted return from any step of the log, of the rewards the algorithm sees."""
+    nearby: Nearby | None = None
+    """None where the log's numbers are not finite."""
 
     @property
     def judged(self) -> Batch:
         return self.trained if self.held is None else self.held
 
     def gain(self, policy: Acts) -> float:
-        """How much better than chance a policy predicts the log's actions."""
-        return 1.0 - error(np.asarray(policy.mode(self.judged.obs)), np.asarray(self.judged.action)) / self.chance
+        """How much better than chance a policy predicts the log's actions, held out of training if any are."""
+        return self._gain(policy, self.judged)
+
+    def memorized(self, policy: Acts) -> float | None:
+        """How much better it predicts actions that it was trained on; None where nothing was held out."""
+        return None if self.held is None else self._gain(policy, self.trained) - self._gain(policy, self.held)
+
+    def outside(self, policy: Acts) -> float | None:
+        """The share of states in which the policy does what the log hardly ever did."""
+        return None if self.nearby is None else self.nearby.outside(np.asarray(policy.mode(self.judged.obs)))
+
+    def _gain(self, policy: Acts, batch: Batch) -> float:
+        return 1.0 - error(np.asarray(policy.mode(batch.obs)), np.asarray(batch.action)) / self.chance
 
 
 def error(predicted: np.ndarray, action: np.ndarray) -> float:
@@ -85,7 +117,8 @@ def make_probe(
         held_rows = _gather(held, np.sort(rng.permutation(held.size)[:ROWS]))
     judged = trained if held_rows is None else held_rows
     chance, clone_gain = _yardsticks(reference, judged, seen.spec)
-    return Probe(trained, held_rows, chance, clone_gain, _returns(seen, discount, fitted, rng))
+    nearby = _nearby(reference, judged, seen.spec)
+    return Probe(trained, held_rows, chance, clone_gain, _returns(seen, discount, fitted, rng), nearby)
 
 
 def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -> Guard:
@@ -160,11 +193,32 @@ def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, flo
     return chance, max(0.0, *(1.0 - error(chosen(each), truth) / chance for each in predictions))
 
 
+def _nearby(reference: Batch, judged: Batch, spec: Spec) -> Nearby | None:
+    known, queries = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
+    action = np.asarray(reference.action)
+    if not (np.isfinite(known).all() and np.isfinite(queries).all() and np.isfinite(action).all()):
+        return None
+    center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
+    rows = _nearest((known - center) / scale, (queries - center) / scale, SIMILAR[spec.discrete])
+    if spec.discrete:
+        return Nearby(action[rows], min(RARE, OF_UNIFORM / spec.action_dim))
+    return Nearby(action[rows], float(np.quantile(_distance(action[rows], np.asarray(judged.action)), USUAL)))
+
+
+def _distance(near: np.ndarray, action: np.ndarray) -> np.ndarray:
+    """(rows,) from each action to the nearest of its neighbors' actions."""
+    return np.sqrt(np.mean(np.square(near - action[:, None]), axis=-1)).min(axis=1)
+
+
+def _nearest(known: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
+    """(queries, count) rows of `known`."""
+    distance = np.square(queries).sum(axis=1)[:, None] - 2.0 * queries @ known.T + np.square(known).sum(axis=1)
+    count = min(count, len(known))
+    return np.argpartition(distance, count - 1, axis=1)[:, :count]
+
+
 def _neighbors(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    distance = np.square(asked).sum(axis=1)[:, None] - 2.0 * asked @ known.T + np.square(known).sum(axis=1)
-    count = min(NEIGHBORS, len(known))
-    nearest = np.argpartition(distance, count - 1, axis=1)[:, :count]
-    return targets[nearest].mean(axis=1)
+    return targets[_nearest(known, asked, NEIGHBORS)].mean(axis=1)
 
 
 def _linear(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:

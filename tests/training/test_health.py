@@ -12,7 +12,7 @@ from odice.algos import algorithms, entry
 from odice.algos.health import Check
 from odice.errors import OdiceError
 from odice.training.health import COMMON, Watch, judge
-from odice.training.holdout import Probe, error
+from odice.training.holdout import Nearby, Probe, error
 from odice.training.loggers import rows
 from odice.training.prepare import prepare
 from odice.training.settings import resolve
@@ -38,11 +38,13 @@ class Fixed:
         raise NotImplementedError
 
 
-def probe(actions, clone_gain=0.8, chance=0.5, returns=(0.0, 10.0)) -> Probe:
+def probe(actions, clone_gain=0.8, chance=0.5, returns=(0.0, 10.0), trained=None, near=None) -> Probe:
     n = len(actions)
     zeros = jnp.zeros((n, 2))
-    batch = Batch(zeros, jnp.asarray(actions), jnp.zeros(n), zeros, jnp.zeros(n, bool))
-    return Probe(batch, None, chance, clone_gain, returns)
+    batch = lambda actions: Batch(zeros, jnp.asarray(actions), jnp.zeros(n), zeros, jnp.zeros(n, bool))
+    near = np.tile([0, 1], (n, 50)) if near is None else near
+    held, trained = batch(actions), batch(actions if trained is None else trained)
+    return Probe(trained, held, chance, clone_gain, returns, Nearby(near, 0.05))
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ def test_a_limit_itself_is_healthy():
 
 
 def test_every_declared_metric_is_one_that_the_docs_or_the_run_make():
-    made_by_the_run = {"value_excess", "agreement", "drift"}
+    made_by_the_run = {"value_excess", "agreement", "drift", "memorized", "outside"}
     for name, algorithm in algorithms().items():
         for check in algorithm.health:
             assert isinstance(check, Check)
@@ -87,7 +89,38 @@ def test_agreement_is_a_share_of_what_cloning_gains():
 def test_where_cloning_cannot_learn_nothing_is_said_about_agreement():
     found = judge(entry("bc"), [{"step": 1}], Fixed(0), probe([1, 1, 0, 1], clone_gain=0.05))
     assert found.measures["agreement"] is None
-    assert found.verdict == "good"
+    assert found.verdict == "not checked"
+    assert found.to_dict()["says"].startswith("not checked: the log's actions hardly depend")
+
+
+def test_without_held_out_episodes_nothing_is_called_good():
+    found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 0, 1])._replace(held=None))
+    assert found.verdict == "not checked"
+    (unknown,) = [result for result in found.results if result.metric == "memorized"]
+    assert (unknown.state, unknown.value) == ("not checked", None)
+    assert "--holdout" in unknown.reason
+
+
+def test_learned_by_heart():
+    """All of four right where it was trained and one of four elsewhere: gains of 1 and -0.5, chance errs in half."""
+    found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([0, 0, 1, 0], clone_gain=0.05, trained=[1, 1, 1, 1]))
+    assert found.measures["memorized"] == pytest.approx(1.5)
+    assert found.verdict == "do not deploy"
+    assert "by heart" in found.to_dict()["says"]
+    assert found.results[0].state == "bad"
+
+
+def test_outside_the_data_in_more_than_a_third_of_the_states():
+    """Action 1 is what none of the neighbors did in two of four states; in one of four that is fine."""
+    near = np.ones((4, 100), int)
+    for never, verdict in ((2, "do not deploy"), (1, "good")):
+        near[:never] = 0
+        near[never:] = 1
+        found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 1, 1], near=near))
+        assert found.measures["outside"] == never / 4
+        assert found.verdict == verdict
+    distances = Nearby(np.zeros((3, 2, 1)), 0.5)
+    assert distances.outside(np.array([[0.4], [0.6], [-2.0]])) == pytest.approx(2 / 3)
 
 
 def test_values_beyond_every_return():
