@@ -88,7 +88,8 @@ def ant_xml(size: str) -> str:
             wall = {"pos": f"{x} {y} {HEIGHT / 2}", "size": f"{half} {half} {HEIGHT / 2}", "type": "box"}
             contact = {"contype": "1", "conaffinity": "1", "rgba": "0.4 0.4 0.4 1"}
             ElementTree.SubElement(world, "geom", {"name": f"wall_{row}_{column}", **wall, **contact})
-        goal = {"name": "goal", "type": "sphere", "size": str(RADIUS), "rgba": "0.9 0.2 0.2 0.6"}
+        # not at the origin: MuJoCo would then take it for fixed to its body, and not move it
+        goal = {"name": "goal", "type": "sphere", "pos": "0 1 0", "size": str(RADIUS), "rgba": "0.9 0.1 0.1 1"}
         ElementTree.SubElement(world, "site", goal)
     return ElementTree.tostring(root, "unicode")
 

@@ -211,6 +211,14 @@ def test_start_noise_is_possible():
     assert np.linalg.norm(after[3:7]) == pytest.approx(1)
 
 
+def test_the_goal_is_drawn_where_it_is():
+    env = AntMazeEnv("umaze")
+    for seed in range(2):
+        _, info = env.reset(seed=seed)
+        env.simulate(np.zeros(8))
+        np.testing.assert_allclose(env.data.site("goal").xpos[:2], info["goal"])
+
+
 def test_open_ground_has_no_walls():
     assert "wall" not in ant_xml(OPEN)
     assert AntEnv().model.nv == 14
