@@ -146,6 +146,25 @@ def read(found: Found, item: Any, **options: Any) -> Dataset:
     return reader(item, **{**found.options, **options})
 
 
+LARGE_BYTES = 200 << 20
+"""A file larger than this is not read just to see which environment it names."""
+
+
+def names_environment(
+    source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any
+) -> bool:
+    """Whether a source says which environment its data are from; True where that would take long to see."""
+    found = find(source, format=format, data_dir=data_dir)
+    item = found.items[0] if found.items else None
+    if found.format == "d4rl" and isinstance(item, Path):
+        from odice.data.readers.d4rl import environment
+
+        return environment(item, name=found.options.get("name")) is not None
+    if found.format == "ogbench" or not isinstance(item, Path) or item.is_dir() or item.stat().st_size > LARGE_BYTES:
+        return True
+    return load(source, format=format, data_dir=data_dir, **options).meta.env_id is not None
+
+
 def reader_of(format: str) -> Reader:
     """The reader of a format; its module is imported now."""
     reader = READERS[format]

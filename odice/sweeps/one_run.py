@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from odice.data.load import names_environment
 from odice.errors import Diverged, OdiceError
 from odice.machine import cores
 from odice.sweeps.board import Board
@@ -31,6 +32,8 @@ def run_matrix(
     out: str | Path, cells: Sequence[Cell], where: Where, retries: int = 1, quiet: bool = False
 ) -> dict[str, Outcome]:
     """Bring every cell to its end, with a board for a person to look at."""
+    for sentence in [] if quiet else unevaluated(cells):
+        print(sentence, flush=True)
     if where.ray is not None:
         return run_on_ray(out, cells, where.ray, retries, quiet, where.store, where.resources)
     if where.store is not None:
@@ -39,6 +42,24 @@ def run_matrix(
         if said := record(folder, cells):
             board.note(said)
         return Driver(cells, min(where.workers or cores(), len(cells)), retries, board).run()
+
+
+def unevaluated(cells: Sequence[Cell]) -> list[str]:
+    """A sentence for each data set that names no environment, so that its runs will have no score."""
+    named: dict[str, bool] = {}
+    for cell in cells:
+        options = cell.settings.options
+        if options.env is None and isinstance(options.data, str) and options.data not in named:
+            given = {"format": options.format, "data_dir": options.data_dir, **options.table(options.schema)}
+            try:
+                named[options.data] = names_environment(options.data, **given)
+            except OdiceError:
+                named[options.data] = True  # the run itself says what is wrong with its data
+    return [
+        f"{data}: no environment is known for these data, so their runs are not evaluated (name one: --set env=NAME)"
+        for data, known in named.items()
+        if not known
+    ]
 
 
 def check_outcomes(out: str | Path, outcomes: Mapping[str, Outcome]) -> None:

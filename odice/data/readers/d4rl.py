@@ -64,6 +64,18 @@ def read(
         return from_steps(**columns, discrete=discrete, meta=meta, allocate=allocate)
 
 
+def environment(source: Path | str, *, name: str | None = None) -> str | None:
+    """The environment that a file names, without reading its arrays."""
+    path = Path(source)
+    with hdf5.opened(path) as file:
+        saved = hdf5.json_text(file, "odice", str(path))
+        if saved is not None:
+            return Meta.from_dict(saved).env_id
+        named = choose([str(key) for key in file], None, str(path))
+        columns = {role: hdf5.array(file, key, str(path)) for role, key in named.items()}
+        return hdf5.text(file, "env") or name or _recognized(path, columns)
+
+
 def _meta(file: h5py.File, where: str, name: str | None, n_actions: int | None, saved: dict | None) -> Meta:
     if saved is not None:
         return Meta.from_dict({**saved, "source": where})
