@@ -1,56 +1,183 @@
-"""Hooks of the documentation site (`mkdocs.yml`): pages made from the code, and links to files outside of docs/."""
+"""Pages that mkdocs makes from the code: commands, algorithms, presets, Python API."""
+
+from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
+import itertools
+import logging
 import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, Files
 
 import odice
+from odice.algos import algorithms
 from odice.cli.main import COMMANDS, main
-
-SUBCOMMANDS = {"data": ("inspect", "schema", "convert", "collect"), "suite": ("make", "list")}
-
-
-def on_files(files, config):
-    """Add the reference of commands and of the Python API."""
-    for name, content in (("commands", commands()), ("python", python())):
-        files.append(File.generated(config, f"reference/{name}.md", content=content))
-    return files
+from odice.presets import PRESETS, preset
 
 
-def on_page_markdown(markdown, page, **_):
-    """Links to files of the repository outside of docs/ become their paths: the site does not hold them."""
-    depth = page.file.src_uri.count("/")
-    outside = re.compile(rf"\[([^\]]+)\]\((?:\.\./){{{depth + 1}}}([^)#\s]+)(?:#[^)\s]*)?\)")
-    return outside.sub(
-        lambda match: match[1] if match[1].strip("`") == match[2] else f"{match[1]} (`{match[2]}`)", markdown
-    )
-
-
-def commands() -> str:
-    """Every command's own help."""
+def help_text(*command: str) -> str:
+    """What `odice COMMAND --help` prints."""
     os.environ["COLUMNS"] = "100"
-    lines = ["# Commands", "", "The help of every command, as `odice COMMAND --help` prints it."]
-    for name, summary in COMMANDS.items():
-        lines += ["", f"## odice {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
-        for words in [[name, sub] for sub in SUBCOMMANDS.get(name, ())] or [[name]]:
-            lines += [f"### odice {' '.join(words)}", ""] if len(words) > 1 else []
-            lines += ["```text", help_of(words), "```", ""]
-    return "\n".join(lines)
-
-
-def help_of(words: list[str]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        main([*words, "--help"])
+        main([*command, "--help"])
     return re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue()).strip()
 
 
-def python() -> str:
-    """The public names of the package, from their docstrings."""
-    lines = ["# Python", "", "What `import odice` offers."]
-    for name, module in sorted(odice._PUBLIC.items(), key=lambda item: (item[0][0].isupper(), item[0])):
-        lines += ["", f"::: {module}.{name}"]
+def subcommands(text: str) -> list[str]:
+    """Names in the braces of a usage line such as `odice data [-h] {inspect,schema}`."""
+    usage = text.partition("\n\n")[0]
+    braces = re.search(r"\{([a-z0-9,\-\s]+)\}", usage)
+    return re.split(r"[,\s]+", braces[1].strip()) if braces else []
+
+
+def commands_page() -> str:
+    lines = ["# Commands", "", "What every command prints with `--help`.", ""]
+    for command, summary in COMMANDS.items():
+        text = help_text(command)
+        lines += [f"## odice {command}", "", f"{summary[0].upper()}{summary[1:]}.", "", "```text", text, "```", ""]
+        for name in subcommands(text):
+            lines += [f"### odice {command} {name}", "", "```text", help_text(command, name), "```", ""]
     return "\n".join(lines)
+
+
+def page_of(name: str, pages: set[str]) -> str | None:
+    """The page of an algorithm: the one whose title names it."""
+    family = {"odice": "vdice", "sdice": "vdice", "vdice-true": "vdice", "auto": "vdice", "bc-10": "bc", "eql": "sql"}
+    page = f"algorithms/{family.get(name, name).replace('-', '_')}.md"
+    return page if page in pages else None
+
+
+def algorithms_page(pages: set[str], folder: str) -> str:
+    lines = [
+        "# Algorithms",
+        "",
+        "`odice train --algo NAME`, or `odice imitate --algo NAME` where the column says imitation.",
+        "",
+        "| name | what it is | task | actions | presets |",
+        "|---|---|---|---|---|",
+    ]
+    for name, entry in algorithms().items():
+        target = page_of(name, pages)
+        title = f"[`{name}`]({os.path.relpath(target, folder)})" if target else f"`{name}`"
+        task = "imitation" if entry.imitates and not entry.reads_rewards else "rewards"
+        actions = "continuous, discrete" if entry.discrete else "continuous"
+        lines.append(f"| {title} | {entry.summary} | {task} | {actions} | {', '.join(presets_of(name)) or '-'} |")
+    lines += ["", "## Settings", ""]
+    for name, entry in algorithms().items():
+        lines += [f"### {name} settings", "", "| setting | default | meaning |", "|---|---|---|"]
+        notes = field_notes(entry.config)
+        for field in dataclasses.fields(entry.config):
+            default = "" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+            lines.append(f"| `{field.name}` | {escape(default)} | {escape(notes.get(field.name, ''))} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def escape(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def field_notes(config: type) -> dict[str, str]:
+    """The string under each field of a dataclass and its bases."""
+    import ast
+    import inspect
+
+    notes: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0].body
+        for field, note in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant):
+                notes[field.target.id] = str(note.value.value)
+    return notes
+
+
+def presets_of(algo: str) -> Iterator[str]:
+    for name in PRESETS:
+        with contextlib.suppress(odice.OdiceError):
+            preset(name, algo)
+            yield name
+
+
+def presets_page() -> str:
+    lines = ["# Presets", "", "Published settings, each with its source. `odice train --preset NAME`.", ""]
+    lines += [f"- `{name}`: {text}" for name, text in PRESETS.items()] + [""]
+    for algo in algorithms():
+        for name in presets_of(algo):
+            found = preset(name, algo)
+            protocol = found.protocol
+            lines += [
+                f"## {algo}: {name}",
+                "",
+                f"{protocol.steps:,} updates; rewards `{protocol.reward}`; transitions `{protocol.convention}`; "
+                f"{protocol.eval_episodes} episodes every {protocol.eval_every:,} updates"
+                f"{'; observations normalized' if protocol.normalize_obs else ''}. {protocol.source}",
+                "",
+                "| setting | value | source |",
+                "|---|---|---|",
+            ]
+            lines += [
+                f"| `{key}` | `{escape(repr(setting.value))}` | {escape(setting.source)} |"
+                for key, setting in found.settings.items()
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+API = {
+    "Train and imitate": ["train", "imitate", "Run", "batches", "trial"],
+    "Data": ["load", "Dataset", "collect", "register_reader", "register_reward_map"],
+    "Policies and evaluation": ["Policy", "evaluate", "Evaluation", "estimate", "report"],
+    "Algorithms": ["algorithms", "make", "preset", "register", "Algo", "Spec", "Batch"],
+    "Divergences": ["divergence", "Divergence", "register_divergence"],
+    "Errors": ["OdiceError"],
+}
+
+
+def api_page() -> str:
+    """Every public name under one of the headings; a name that has none goes to the last."""
+    listed = {name for names in API.values() for name in names}
+    groups = {heading: [name for name in names if name in odice._PUBLIC] for heading, names in API.items()}
+    groups["More"] = [name for name in odice._PUBLIC if name not in listed]
+    lines = ["# Python", "", "Everything here is `odice.NAME`.", ""]
+    for heading, names in groups.items():
+        if names:
+            lines += [f"## {heading}", ""]
+        for name in names:
+            lines += [f"::: {odice._PUBLIC[name]}.{name}", "    options:", f"      heading: odice.{name}", ""]
+    return "\n".join(lines)
+
+
+def on_files(files: Files, config) -> Files:
+    pages = {file.src_uri for file in files}
+    made = {
+        "reference/commands.md": commands_page(),
+        "reference/algorithms.md": algorithms_page(pages, "reference"),
+        "reference/presets.md": presets_page(),
+        "reference/python.md": api_page(),
+    }
+    for uri, content in made.items():
+        files.append(File.generated(config, uri, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page, config, files) -> str:
+    """Links to files of the repository outside docs/ become plain text: the site has the pages only."""
+    folder = Path(config.docs_dir, page.file.src_uri).parent
+
+    def plain(match: re.Match) -> str:
+        target = (folder / match[2].partition("#")[0]).resolve()
+        if target.is_relative_to(config.docs_dir):
+            return match[0]
+        if not target.exists():
+            logging.getLogger("mkdocs.hooks").warning(f"{page.file.src_uri} links to {match[2]}, which does not exist")
+        return match[1]
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)", plain, markdown)

@@ -1,12 +1,15 @@
 """What the README and docs/ tell people to type is there: links, names, commands with their flags. The README's example
-is run."""
+and the tutorials are run."""
 
 import ast
 import contextlib
 import functools
 import io
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "odice/data/bundled/README.md"]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 COMMAND = re.compile(rf"(?:^ *|`)odice ((?:{'|'.join(COMMANDS)})\b[^`#\n]*)", re.MULTILINE)
+
+GENERATED = {f"reference/{page}.md" for page in ("commands", "python", "algorithms", "presets")}
+"""Pages that docs/hooks.py makes from the code."""
+PLACEHOLDER = re.compile(r"\$|\.\.\.|NAME")
 
 
 def blocks(name: str) -> list[str]:
@@ -42,8 +49,8 @@ def flags(*command: str) -> set[str]:
 def test_commands_have_the_flags_they_are_shown_with(name):
     for words in commands(name):
         asked = {word.split("=")[0] for word in words if word.startswith("--")}
-        command = words[:2] if words[0] in ("data", "suite") else words[:1]
-        if "--algo" in words and not words[words.index("--algo") + 1].startswith(("$", "...", "NAME")):
+        command = words[:2] if words[0] in ("data", "suite") or words[1:2] == ["visitation"] else words[:1]
+        if "--algo" in words and "--plugin" not in words and not PLACEHOLDER.match(words[words.index("--algo") + 1]):
             command = [*command, "--algo", words[words.index("--algo") + 1]]
         if asked:
             assert asked <= flags(*command), " ".join(words)
@@ -60,15 +67,15 @@ def test_python_names_what_odice_has(name):
 def test_the_site_has_every_page():
     listed = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
-    assert listed - {"reference/commands.md", "reference/python.md"} == pages  # those two are made from the code
+    assert listed - GENERATED == pages
 
 
 def test_links_lead_somewhere():
     links = [(name, link) for name, text in TEXT.items() for link in re.findall(r"\]\(([^)#\s]+)", text)]
     assert links
-    assert not [
-        (name, link) for name, link in links if "://" not in link and not (ROOT / name).parent.joinpath(link).exists()
-    ]
+    made = {ROOT / "docs" / page for page in GENERATED}
+    there = lambda path: path.exists() or path.resolve() in made
+    assert not [(name, link) for name, link in links if "://" not in link and not there((ROOT / name).parent / link)]
 
 
 @pytest.mark.slow
@@ -79,3 +86,36 @@ def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     found = runpy.run_path("example.py")
     assert np.shape(found["policy"](found["obs"])) == (1000, 1)
     assert "[[" in capsys.readouterr().out
+
+
+RUN_PAGE = """
+import re, shlex, sys
+from odice.cli.main import main
+names = {}
+for kind, block in re.findall(r"```(python|sh)\\n(.*?)```", open(sys.argv[1]).read(), re.DOTALL):
+    if kind == "python":
+        exec(compile(block, sys.argv[1], "exec"), names)
+    else:
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            assert words[0] == "odice", line
+            code = main(words[1:])
+            assert code == 0, (code, line)
+"""
+"""Runs the Python and shell blocks of a page from top to bottom, in one process."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith("docs/tutorials/") or n.endswith("/quickstart.md")])
+def test_tutorials_run(name, tmp_path):
+    if not re.search(r"```(python|sh)\n", TEXT[name]):
+        pytest.skip("a page without code")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_PAGE, str(ROOT / name)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
