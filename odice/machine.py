@@ -13,8 +13,20 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how much memory a container may use."""
+
+
 def memory() -> int | None:
-    """Bytes of physical memory, or None on a system that does not say."""
+    """Bytes of memory that this machine or container has, or None on a system that does not say."""
+    limits = [_physical()]
+    for place in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError), open(place, encoding="ascii") as file:
+            limits.append(int(file.read()))  # `max` where there is no limit
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _physical() -> int | None:
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
     if not hasattr(os, "sysconf") or not set(names) <= set(os.sysconf_names):
         return None

@@ -14,7 +14,7 @@ import pytest
 
 import odice
 from odice.data.meta import Meta
-from odice.data.readers.pages import check_pages
+from odice.data.readers.pages import column_bytes
 from odice.errors import OdiceError
 from odice.files import read_json
 
@@ -218,7 +218,7 @@ def test_pages_of_every_kind_are_walked(tmp_path):
         {"statistics": "full"},
     ):
         frame.write_parquet(tmp_path / "a.parquet", metadata={"a": "b"}, **options)
-        check_pages(tmp_path / "a.parquet")
+        column_bytes(tmp_path / "a.parquet")
     assert odice.load(tmp_path / "a.parquet", observation="obs_0").n_steps == 50 * N
 
 

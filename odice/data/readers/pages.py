@@ -1,4 +1,4 @@
-"""A look at Parquet's page headers before polars does.
+"""Parquet's page headers, read before polars reads them: are they possible, and how large is what they declare?
 
 A column lies in pages: a header in Thrift's compact protocol, then the values. polars (seen in 2.1.0) takes the number
 of values from the header as it stands; a negative one, which is a single flipped bit, becomes a request for 2^61 bytes,
@@ -9,7 +9,6 @@ column chunks, and from header to header through each.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,27 @@ MAGIC = b"PAR1"
 MAX_DEPTH = 32
 LARGEST = 1 << 40
 """More values or bytes than any page or column chunk has."""
+MAX_NAME = 4096
+"""Bytes of a text that are kept: only the names of columns matter."""
+NUMBER_BYTES, TEXT_BYTES = 16, 24
+"""What a value takes while it is read: as polars decodes it, and as it is kept."""
 
 
-def check_pages(path: Path) -> None:
-    """Raise OdiceError if a page of this Parquet file says of itself what cannot be."""
+def column_bytes(path: Path) -> tuple[int, dict[str, int]]:
+    """Check every page of a Parquet file, and take its measure.
+
+    Returns:
+        The number of rows, and the bytes that each column takes in memory: a value that is repeated a billion times is
+        written once.
+    """
     with regular_file(path) as file:
         if file.seek(0, 2) < 12:
-            return  # polars says what it is not
+            return 0, {}  # polars says what it is not
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[-4:] != MAGIC:
-                return
+                return 0, {}
             try:
-                for start, size, values in _chunks(data):
-                    _walk(data, start, size, values)
+                return _measure(data)
             except (IndexError, ValueError, TypeError, KeyError, AttributeError) as error:
                 raise OdiceError(
                     f"{path}: damaged inside ({str(error) or 'its footer or a page cannot be read'}); copy or download "
@@ -40,19 +47,27 @@ def check_pages(path: Path) -> None:
                 ) from None
 
 
-def _chunks(data: mmap.mmap) -> Iterator[tuple[int, int, int]]:
-    """Where each column chunk starts, how many bytes it has, and how many values."""
+def _measure(data: mmap.mmap) -> tuple[int, dict[str, int]]:
     footer, _ = _struct(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    rows, sizes = 0, {}
     for group in footer[4]:
+        rows += group[3]
         for column in group[1]:
             known = column[3]
-            yield known.get(11) or known[9], known[7], known[5]
+            unpacked = _walk(data, known.get(11) or known[9], known[7], known[5])
+            name = known[3][0].decode("utf-8", "replace")  # of a list: the column's own name comes first
+            each = TEXT_BYTES if known[1] in (6, 7) else NUMBER_BYTES
+            if not 0 <= group[3] <= LARGEST:
+                raise ValueError(f"a group of {group[3]} rows")
+            sizes[name] = sizes.get(name, 0) + max(unpacked, each * max(known[5], group[3]))
+    return rows, sizes
 
 
-def _walk(data: mmap.mmap, start: int, size: int, values: int) -> None:
+def _walk(data: mmap.mmap, start: int, size: int, values: int) -> int:
+    """Check the pages of a column chunk, and return their unpacked size."""
     if not (start >= 0 and 0 <= size <= len(data) - start and 0 <= values <= LARGEST):
         raise ValueError(f"a column of {values} values in {size} bytes from byte {start}")
-    place, end = start, start + size
+    place, end, total = start, start + size, 0
     while place < end:
         header, body = _struct(data, place)
         unpacked, packed = header[2], header[3]
@@ -61,7 +76,8 @@ def _walk(data: mmap.mmap, start: int, size: int, values: int) -> None:
         good = all(0 <= count <= values for count in counts) and 0 <= entries <= LARGEST
         if not (good and 0 <= unpacked <= LARGEST and 0 <= packed <= end - body):
             raise ValueError(f"the page at byte {place}")
-        place = body + packed
+        place, total = body + packed, total + unpacked
+    return total
 
 
 # --- Thrift's compact protocol ----------------------------------------------------------------------------------------
@@ -114,7 +130,7 @@ def _value(data: mmap.mmap, place: int, kind: int, depth: int) -> tuple[Any, int
         size, place = _varint(data, place)
         if size > len(data) - place:
             raise ValueError(f"a text of {size} bytes")
-        return None, place + size
+        return bytes(data[place : place + min(size, MAX_NAME)]), place + size
     if kind in (9, 10):
         return _list(data, place, depth)
     if kind == 11:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -25,19 +24,11 @@ from odice.data.expression import is_expression, parse
 from odice.data.meta import Meta
 from odice.data.readers.columns import Columns, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
-from odice.data.readers.pages import check_pages
+from odice.data.readers.pages import column_bytes
+from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
 from odice.data.schema import Missing, Schema, natural
 from odice.encoding import Encoding, layout
 from odice.errors import OdiceError
-from odice.files import regular_file
-from odice.machine import memory
-
-PARQUET = (".parquet", ".pq")
-TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-# More columns than any log has; a damaged or hostile header is refused before memory is spent on it.
-MAX_COLUMNS = 100_000
-# What a machine that does not say it is taken to have.
-UNKNOWN_MEMORY = 8 << 30
 
 
 def read(
@@ -83,11 +74,6 @@ def read(
     declared = Schema.parse(given, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
-        for file in files:
-            with regular_file(file):
-                pass  # reading a pipe would wait for ever
-            if file.name.lower().endswith(PARQUET):
-                check_pages(file)
         with _hushed():
             saved = _saved_meta(files[0])
             encoding = encoding if saved is None else None  # its words are numbers already
@@ -107,7 +93,10 @@ def read(
 def scan_first(path: Path) -> pl.LazyFrame:
     """The table, or the first of a folder's, without reading it."""
     with _one_sentence(path), _hushed():
-        return _scan(_files(path)[0])
+        file = _files(path)[0]
+        opened = scan(file)
+        check_memory(opened.need(opened.bytes_of), file)
+        return opened.frame
 
 
 def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
@@ -174,17 +163,18 @@ def _load(
     files: Sequence[Path], declared: Schema, path: Path, encoding: Encoding | None
 ) -> tuple[Schema, pl.DataFrame, np.ndarray | None]:
     """The schema bound to columns, one table of those columns with numbers in them, and which file each row is from."""
-    bound, parts = None, []
+    bound, parts, need = None, [], 0
     for file in files:
-        frame = _with_expressions(_scan(file), declared, str(file))
+        opened = scan(file)
+        frame = _with_expressions(opened.frame, declared, str(file))
         kinds = frame.collect_schema()
         names = kinds.names()
-        if len(names) > MAX_COLUMNS:
-            raise OdiceError(f"{file}: {len(names)} columns; a table of steps has far fewer, so the header is damaged.")
         bound = bound or declared.bind(names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
         check_types(kinds, bound.columns(), str(file))
+        need += opened.need(bound.columns())
+        check_memory(need, path)
         parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file), encoding))
     assert bound is not None
     if len(parts) == 1:
@@ -205,57 +195,6 @@ def _with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.L
         if text and text not in columns and is_expression(text):
             frame = frame.with_columns(parse(text, columns, f"{where}: `{role}`").alias(text))
     return frame
-
-
-def _scan(file: Path) -> pl.LazyFrame:
-    if file.name.lower().endswith(PARQUET):
-        return pl.scan_parquet(file, glob=False, hive_partitioning=False)
-    data: Any = _unzip(file) if file.suffix.lower() == ".gz" else file
-    head = data[:65536] if isinstance(data, bytes) else _head(file)
-    line = head.split(b"\n", 1)[0]
-    if not line.strip():
-        raise OdiceError(f"{file}: the first line is empty; a table starts with a line of column names.")
-    separator = max(",\t;|", key=lambda s: line.count(s.encode()))
-    options: dict[str, Any] = {"separator": separator, "raise_if_empty": True, "glob": False}
-    if isinstance(data, bytes):
-        options.pop("glob")
-    try:  # types from the first rows; a later row that does not fit costs a second, complete look
-        frame = pl.read_csv(data, infer_schema_length=10_000, **options)
-    except pl.exceptions.ComputeError as error:
-        if "found more fields" in str(error):
-            message = f"{file}: a row has more values than the header has names; every row must have the same number."
-            raise OdiceError(message) from error
-        frame = pl.read_csv(data, infer_schema_length=None, **options)
-    if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
-        raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
-    return frame.lazy()
-
-
-def _head(file: Path) -> bytes:
-    with file.open("rb") as handle:
-        return handle.read(65536)
-
-
-def _unzip(file: Path) -> bytes:
-    """The text inside a .gz, refused as soon as it grows beyond a quarter of the machine's memory."""
-    most = (memory() or UNKNOWN_MEMORY) // 4
-    engine, parts, size = zlib.decompressobj(wbits=31), [], 0
-    try:
-        with file.open("rb") as handle:
-            while block := handle.read(1 << 16):
-                while block:
-                    parts.append(engine.decompress(block, 1 << 24))
-                    size += len(parts[-1])
-                    if size > most:
-                        raise OdiceError(f"{file}: unpacks to more than {most / 1e9:.0f} GB; unpack or split it first.")
-                    block = engine.unconsumed_tail
-                    if engine.eof and engine.unused_data:  # files joined by `cat` hold several members
-                        block, engine = engine.unused_data, zlib.decompressobj(wbits=31)
-    except zlib.error as error:
-        raise OdiceError(f"{file}: not a valid gzip file ({error}); write or download it again.") from error
-    if not engine.eof:
-        raise OdiceError(f"{file}: the gzip file ends too early; write or download it again.")
-    return b"".join(parts)
 
 
 # --- from rows to episodes --------------------------------------------------------------------------------------------
@@ -414,7 +353,10 @@ def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
 
 def _saved_meta(file: Path) -> Meta | None:
     """What `Dataset.save` left in a Parquet file."""
-    text = pl.read_parquet_metadata(file).get("odice") if file.name.lower().endswith(PARQUET) else None
+    if not file.name.lower().endswith(PARQUET):
+        return None
+    column_bytes(file)  # what is damaged inside is refused before polars opens it
+    text = pl.read_parquet_metadata(file).get("odice")
     if text is None:
         return None
     try:

@@ -1,0 +1,142 @@
+"""The first look at a Parquet or CSV file: how large it would be in memory, before anything is decoded.
+
+A few kilobytes can declare a billion rows (a repeated value is written once), or a line of names without end. So rows
+times width are compared with the machine's memory before a parser sees the values.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from odice.data.readers.pages import column_bytes
+from odice.errors import OdiceError
+from odice.files import regular_file
+from odice.machine import memory
+
+PARQUET = (".parquet", ".pq")
+TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+MAX_COLUMNS = 20_000
+"""More than any log has."""
+MAX_HEADER = 4 << 20
+"""Bytes of the line of column names."""
+ROW_BYTES = 64
+"""What is kept for each row beside its values, while episodes are found."""
+CELL_BYTES = 16
+"""A value of a text file: as it is parsed, and as it is kept."""
+UNKNOWN_MEMORY = 8 << 30
+"""What a machine that does not say it is taken to have."""
+BLOCK = 1 << 20
+
+
+class Scan(NamedTuple):
+    """A table that is not read yet (Parquet), or is of a size that was checked (text)."""
+
+    frame: pl.LazyFrame
+    rows: int
+    bytes_of: Mapping[str, int]
+    """Bytes that each column takes in memory."""
+
+    def need(self, columns: Iterable[str]) -> int:
+        """The bytes that these columns take while they are read; one that is computed from others counts as one."""
+        return ROW_BYTES * self.rows + sum(self.bytes_of.get(name, CELL_BYTES * self.rows) for name in columns)
+
+
+def scan(file: Path) -> Scan:
+    """Open a table and take its measure."""
+    with regular_file(file):
+        pass  # a parser would wait at a pipe for ever
+    if file.name.lower().endswith(PARQUET):
+        rows, sizes = column_bytes(file)
+        if len(sizes) > MAX_COLUMNS:
+            raise _too_many_columns(file, len(sizes))
+        return Scan(pl.scan_parquet(file, glob=False, hive_partitioning=False), rows, sizes)
+    return _scan_text(file)
+
+
+def _scan_text(file: Path) -> Scan:
+    data: Any = _unzip(file) if file.suffix.lower() == ".gz" else file
+    line = _first_line(data, file)
+    if not line.strip():
+        raise OdiceError(f"{file}: the first line is empty; a table starts with a line of column names.")
+    separator = max(",\t;|", key=lambda s: line.count(s.encode()))
+    columns, rows = line.count(separator.encode()) + 1, sum(block.count(b"\n") for block in _blocks(data))
+    if columns > MAX_COLUMNS:
+        raise _too_many_columns(file, columns)
+    check_memory(rows * (ROW_BYTES + CELL_BYTES * columns), file)
+    options: dict[str, Any] = {"separator": separator, "raise_if_empty": True}
+    if not isinstance(data, bytes):
+        options["glob"] = False
+    try:  # types from the first rows; a later row that does not fit costs a second, complete reading
+        frame = pl.read_csv(data, infer_schema_length=10_000, **options)
+    except pl.exceptions.ComputeError as error:
+        if "found more fields" in str(error):
+            message = f"{file}: a row has more values than the header has names; every row must have the same number."
+            raise OdiceError(message) from error
+        frame = pl.read_csv(data, infer_schema_length=None, **options)
+    if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
+        raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
+    return Scan(frame.lazy(), len(frame), dict.fromkeys(frame.columns, CELL_BYTES * len(frame)))
+
+
+def check_memory(need: int, path: Path) -> None:
+    """Raise if a table needs more than half of the machine's memory."""
+    have = memory() or UNKNOWN_MEMORY
+    if need > have // 2:
+        raise OdiceError(
+            f"{path}: its rows would take {need / 1e9:,.1f} GB, more than half of this machine's memory "
+            f"({have / 1e9:,.1f} GB); read fewer columns, split the file, or check that it is not damaged."
+        )
+
+
+def _too_many_columns(file: Path, count: int) -> OdiceError:
+    return OdiceError(
+        f"{file}: {count:,} columns, and at most {MAX_COLUMNS:,} are read; is the header damaged? A long vector can be "
+        "one column of lists (Parquet), or an array (NPZ, HDF5)."
+    )
+
+
+def _first_line(data: bytes | Path, file: Path) -> bytes:
+    head = b""
+    for block in _blocks(data):
+        head += block
+        if b"\n" in block or len(head) > MAX_HEADER:
+            break
+    line = head.split(b"\n", 1)[0]
+    if len(line) > MAX_HEADER:
+        raise OdiceError(f"{file}: its first line has more than {MAX_HEADER >> 20} MB; is it a table of text?")
+    return line
+
+
+def _blocks(data: bytes | Path) -> Iterator[bytes]:
+    if isinstance(data, bytes):
+        yield from (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+        return
+    with regular_file(data) as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _unzip(file: Path) -> bytes:
+    """The text inside a .gz, refused as soon as it grows beyond a quarter of the machine's memory."""
+    most = (memory() or UNKNOWN_MEMORY) // 4
+    engine, parts, size = zlib.decompressobj(wbits=31), [], 0
+    try:
+        for block in _blocks(file):
+            while block:
+                parts.append(engine.decompress(block, 1 << 24))
+                size += len(parts[-1])
+                if size > most:
+                    raise OdiceError(f"{file}: unpacks to more than {most / 1e9:.1f} GB; unpack or split it first.")
+                block = engine.unconsumed_tail
+                if engine.eof and engine.unused_data:  # files joined by `cat` hold several members
+                    block, engine = engine.unused_data, zlib.decompressobj(wbits=31)
+    except zlib.error as error:
+        raise OdiceError(f"{file}: not a valid gzip file ({error}); write or download it again.") from error
+    if not engine.eof:
+        raise OdiceError(f"{file}: the gzip file ends too early; write or download it again.")
+    return b"".join(parts)
