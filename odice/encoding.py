@@ -69,7 +69,7 @@ def text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).strip()
 
 
 def encode(columns: Sequence[Column], row: Mapping[str, Any]) -> np.ndarray:

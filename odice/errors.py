@@ -34,6 +34,9 @@ class Interrupted(KeyboardInterrupt):
 
 def exit_code(work: Callable[[], int | None]) -> int:
     """Do the work of a command, and say in one sentence how it ended if it did not end well. Warnings become lines."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # the name of a file need not be text; it is no reason for a traceback
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr, flush=True)
     try:
         code = work()

@@ -131,6 +131,13 @@ class Dataset:
         """Bytes held by the arrays."""
         return sum(v.nbytes for item in fields(self) if isinstance(v := getattr(self, item.name), np.ndarray))
 
+    def not_finite(self) -> str | None:
+        """Name the first array that holds a number which is not finite; None if all are finite."""
+        for name in ("observations", "actions", "rewards"):
+            if not all(np.isfinite(part).all() for _, part in walk(getattr(self, name))):
+                return name
+        return None
+
     def step_flags(self, which: str) -> np.ndarray:
         """(steps,) bool: `terminated` or `truncated` written per step, true only at the last step of an episode."""
         flags = np.zeros(self.n_steps, bool)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
+from polars.selectors import by_name
 
 from odice.data.names import ALIASES
 from odice.data.readers.encode import MAX_CATEGORIES
@@ -156,7 +157,7 @@ class _Proposer:
                 column = self.table[name]
                 if name in self.roles or name == time or not (column.dtype.is_integer() or column.dtype == pl.String):
                     continue
-                pairs = self.table.select(name, time).n_unique()
+                pairs = self.table.select(by_name(name, time)).n_unique()
                 if pairs == self.table.height and 1 < column.n_unique() <= self.table.height // 2:
                     self.table = self.table.sort(name, time, maintain_order=True)
                     self._set(
@@ -262,7 +263,7 @@ class _Proposer:
             if hint is None:
                 continue
             column = self.table[name]
-            same = self.table.select(pl.col(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
+            same = self.table.select(by_name(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
             if same and column.n_unique() <= MAX_CATEGORIES:
                 why = "its name, and one value for all rows of an episode: it may be known only at the end"
                 self._set(name, "left out", why, sure=False)

@@ -23,6 +23,8 @@ from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
 from odice.files import read_text
 
+Categories = tuple[tuple[str, tuple[str, ...]], ...]
+"""(column, its values in order; none: as they are in the log)."""
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
 # Roles that one column plays; the observation and the action have families of columns.
 SINGLE = ("reward", "cost", "propensity", "terminated", "truncated", "episode", "first", "last", "step")
@@ -78,9 +80,9 @@ class Schema:
     """Return that counts as score 0."""
     ref_max: float | None = None
     """Return that counts as score 100."""
-    categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off` fixes the
-    values."""
+    categories: Categories = ()
+    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off`, or in a
+    file `mode = ["auto", "manual", "off"]` under `[categories]`, fixes the values."""
     units: tuple[str, ...] = ()
     """Units of observation columns, as `heart_rate=bpm`; they travel with the policy."""
     missing: Missing | None = None
@@ -134,12 +136,12 @@ class Schema:
             given = getattr(self, role)
             found[role] = _only(given, columns, role, where) if given else _by_name(role, columns, where)
         taken = {name for name in found.values() if name}
-        for role in ("observation", "action"):
-            given = getattr(self, role)
-            if given:
-                found[role] = _expand(given, columns, role, where)
-            else:
-                found[role] = _family(role, [c for c in columns if c not in taken], where)
+        for role in ("action", "observation"):
+            given, rest = getattr(self, role), [c for c in columns if c not in taken]
+            if role == "observation":  # a pattern means what has no other role
+                rest = [c for c in rest if c not in _after_a_step(columns)]
+            found[role] = _expand(given, columns, role, where, rest) if given else _family(role, rest, where)
+            taken.update(found[role])
         given = self.next_observation
         found["next_observation"] = (
             _expand(given, columns, "next_observation", where) if given else _next(found["observation"], columns, where)
@@ -260,9 +262,12 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
     """One entry, converted to its type or refused."""
     wrong = OdiceError(f"{where}: entry {key!r} is {str(value)[:80]!r}; expected {_EXPECTED[kind]}.")
     if kind == "tuple[str, ...]":
-        items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        if isinstance(items, list | tuple) and items and all(isinstance(i, str) and i for i in items):
+        items = [part.strip() for part in value.split(",")] if isinstance(value, str) and value else value
+        if isinstance(items, list | tuple) and items and all(isinstance(i, str) for i in items):
             return tuple(items)
+    elif kind == "Categories":
+        if (pairs := _categories(value)) is not None:
+            return pairs
     elif kind == "Missing | None":
         if value in get_args(Missing):
             return value
@@ -286,8 +291,22 @@ def _value(key: str, value: Any, kind: str, where: str) -> Any:
     raise wrong
 
 
+def _categories(value: Any) -> Categories | None:
+    """Columns with their values, from `name` and `name=a|b`, or from a table; None if it is neither."""
+    if isinstance(value, Mapping):
+        pairs = [(name, tuple(values)) for name, values in value.items() if isinstance(values, list | tuple)]
+        fits = len(pairs) == len(value) and all(isinstance(word, str) for _, words in pairs for word in words)
+        return tuple(pairs) if pairs and fits else None
+    items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not items or not all(isinstance(item, str) for item in items):
+        return None
+    parts = [item.partition("=") for item in items]
+    return tuple((name, tuple(words.split("|")) if words else ()) for name, _, words in parts)
+
+
 _EXPECTED = {
     "tuple[str, ...]": "a column name or a list of names",
+    "Categories": "columns, as `mode` or `mode=auto|off`, or a table with a list of values for each",
     "str | None": "one name",
     "Missing | None": "one of " + ", ".join(get_args(Missing)),
     "bool | None": "true or false",
@@ -311,14 +330,19 @@ def _only(pattern: str, columns: Sequence[str], role: str, where: str) -> str:
     return found[0]
 
 
-def _expand(patterns: Iterable[str], columns: Sequence[str], role: str, where: str) -> tuple[str, ...]:
-    """The columns that names or patterns mean, numbered parts in the order of their numbers."""
+def _expand(
+    patterns: Iterable[str], columns: Sequence[str], role: str, where: str, free: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The columns that names or patterns mean, numbered parts in the order of their numbers.
+
+    A name may be that of any column; a pattern stands for those in `free`, by default all.
+    """
     out: list[str] = []
     for pattern in patterns:
         if pattern in columns:
             out.append(pattern)
             continue
-        found = [c for c in columns if fnmatchcase(c, pattern)]
+        found = [c for c in (columns if free is None else free) if fnmatchcase(c, pattern)]
         if not found:
             near = get_close_matches(pattern, columns, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -376,16 +400,22 @@ def _in_order(role: str, family: Mapping[str, str], where: str) -> tuple[str, ..
     return tuple(order)
 
 
+def _next_names(column: str) -> list[str]:
+    """The usual names of a column after the step."""
+    word = re.match(r"[^\W\d_]+", column)
+    inner = [f"{word[0]}_next{column[word.end() :]}", f"{word[0]}.next{column[word.end() :]}"] if word else []
+    return [f"next_{column}", f"next.{column}", f"next{column}", f"new_{column}", f"{column}_next", *inner]
+
+
+def _after_a_step(columns: Sequence[str]) -> set[str]:
+    """The columns that hold another column's value after the step."""
+    return {name for column in columns for name in _next_names(column)} & set(columns)
+
+
 def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tuple[str, ...]:
     """The columns that hold the observation after the step: next_obs_0 for obs_0, and the like."""
     have = set(columns)
-
-    def names(c: str) -> list[str]:
-        word = re.match(r"[^\W\d_]+", c)
-        inner = [f"{word[0]}_next{c[word.end() :]}", f"{word[0]}.next{c[word.end() :]}"] if word else []
-        return [f"next_{c}", f"next.{c}", f"next{c}", f"new_{c}", f"{c}_next", *inner]
-
-    found = [next((n for n in names(c) if n in have), None) for c in observation]
+    found = [next((n for n in _next_names(c) if n in have), None) for c in observation]
     if all(found):
         return tuple(n for n in found if n)
     words = "|".join((*ALIASES["observation"], *LETTERS["observation"]))
@@ -394,8 +424,8 @@ def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tup
         lacking = observation[found.index(None)]
         seen = next((n for n in found if n), None) or stray[0]
         raise OdiceError(
-            f"{where}: there is {seen!r} but no {names(lacking)[0]!r} for {lacking!r}; add it, name the columns of "
-            "`next_observation`, or leave them all out."
+            f"{where}: there is {seen!r} but no {_next_names(lacking)[0]!r} for {lacking!r}; add it, name the columns "
+            "of `next_observation`, or leave them all out."
         )
     return ()
 

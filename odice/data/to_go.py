@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from odice.core import numerics
 from odice.data.dataset import Dataset
 
 HIGH = 0.99
@@ -13,17 +14,8 @@ HIGH = 0.99
 
 
 def returns_to_go(dataset: Dataset, discount: float) -> np.ndarray:
-    """The discounted sum of the logged rewards from each step to the end of its episode, in double precision.
-
-    From the last steps of all episodes backwards, so that the loop is as long as the longest episode.
-    """
-    out = np.asarray(dataset.rewards, np.float64).copy()
-    longest_first = np.argsort(-dataset.lengths, kind="stable")
-    ends, lengths = dataset.ends[longest_first], dataset.lengths[longest_first]
-    for back in range(1, int(lengths[0])):
-        at = ends[: np.searchsorted(-lengths, -back)] - back  # the episodes that are longer than `back`
-        out[at] += discount * out[at + 1]
-    return out
+    """The discounted sum of the logged rewards from each step to the end of its episode, in double precision."""
+    return numerics.returns_to_go(dataset.rewards, dataset.lengths, discount)
 
 
 def standardized_returns(dataset: Dataset, discount: float) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,5 +90,7 @@ def _table(head: tuple[str, str], rows: dict[str, Any]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
+    """A value as text that neither Markdown nor HTML reads as anything else: it may come from a stranger's file."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")[:500]
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:500])
+    return re.sub(r"([\\`*_{}\[\]()#!|~])", r"\\\1", html.escape(line, quote=False))

@@ -88,7 +88,7 @@ def write(path: Path, policy: Policy) -> None:
             (folder / WEIGHTS).write_bytes(weights)
             text = json.dumps(sealed(_description(policy, _digest(weights))), indent=1, allow_nan=False)
             (folder / DESCRIPTION).write_text(text + "\n", "utf-8")
-            (folder / CARD).write_text(card.model_card(policy), "utf-8")
+            (folder / CARD).write_text(card.model_card(policy), "utf-8", errors="replace")
     except OSError as error:
         raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
 
@@ -143,6 +143,9 @@ def read_description(folder: Path) -> dict[str, Any]:
             _refuse(path, f"`{key}` must be an object")
     if not isinstance(found.get("health", {}), dict):  # new in 0.2
         _refuse(path, "`health` must be an object")
+    step = found.get("step")
+    if step is not None and not (type(step) is int and 0 <= step < 1 << 53):
+        _refuse(path, "`step` must be a whole number")
     for key in ("algorithm", "env_id"):
         if not (found.get(key) is None or is_name(found[key])):
             _refuse(path, f"`{key}` is not a plain name")

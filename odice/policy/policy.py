@@ -66,7 +66,7 @@ class Policy:
         algorithm, step = self.about.get("algorithm"), self.about.get("step")
         words = [str(algorithm)] if algorithm else []
         words.append(f"{self.obs_dim} -> {self.action_dim}{' choices' if self.discrete else ''}")
-        words += [f"step {step:,}"] if isinstance(step, int) else []  # a file may hold anything there
+        words += [f"step {step:,}"] if isinstance(step, int) else []
         return f"Policy({', '.join(words)})"
 
     def __call__(self, obs: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 from odice.d4rl import normalized_score
 from odice.errors import OdiceError
 from odice.reports import statistics
-from odice.reports.runs import RunEvaluation, RunRecord, read_runs
+from odice.reports.runs import RunEvaluation, RunRecord, clean, read_runs
 from odice.reports.statistics import BootstrapInterval, Profile
 from odice.training.run import Run
 
@@ -220,7 +220,8 @@ def compare(runs: Iterable[str | Path | Run]) -> Comparison:
     """Read run folders, or folders of them, and group the runs."""
     records, skipped = read_runs(runs)
     if not records:
-        raise OdiceError("There is no run to report on: name at least one run directory, or a folder of them.")
+        why = f" ({skipped[0]})" if skipped else ""
+        raise OdiceError(f"There is no run to report on{why}: name at least one run directory, or a folder of them.")
     records, same_name = _number_data(records)
     records, copies = _without_copies(records)
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
@@ -266,7 +267,10 @@ def _without_copies(runs: list[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     for run in sorted(runs, key=lambda run: not run.finished):
         key = (run.data, run.algo, run.seed, tuple(sorted(run.settings.items())))
         if key in kept:
-            notes.append(f"left out: {run.path} is the same run as {kept[key].path} (same settings, data and seed).")
+            notes.append(
+                f"left out: {clean(run.path, 300)} is the same run as {clean(kept[key].path, 300)} (same settings, "
+                "data and seed)."
+            )
         else:
             kept[key] = run
     counted = {id(run) for run in kept.values()}

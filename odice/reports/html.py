@@ -69,7 +69,7 @@ def write(path: str | Path, content: str) -> Path:
     """Write a text file completely or not at all."""
     try:
         with complete_file(path) as temporary:
-            temporary.write_text(content, "utf-8")
+            temporary.write_text(content, "utf-8", errors="replace")
     except OSError as error:
         raise OdiceError(f"{path}: cannot be written ({error.strerror}); choose another place.") from error
     return Path(path)

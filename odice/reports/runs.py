@@ -7,7 +7,6 @@ printable characters before anything else sees them.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,15 @@ import numpy as np
 
 from odice.d4rl import normalized_score
 from odice.errors import OdiceError
-from odice.training.directory import read_record
-from odice.training.loggers import rows
+from odice.training.directory import log_checksum, read_record
+from odice.training.loggers import MAX_STEP, rows
 from odice.training.run import Run
 
 MAX_NAME = 80
 FILES = (".parquet", ".csv", ".npz", ".hdf5", ".h5", ".json", ".jsonl", ".arrow", ".feather")
 """Suffixes that are dropped from a data set's name."""
+LARGEST = 1e100
+"""No return is larger, and the square of one is still a number."""
 NOT_SETTINGS = ("seed", "data", "env", "algo", "suboptimal")
 """Entries of a configuration that have columns of their own."""
 
@@ -67,14 +68,12 @@ def read_runs(paths: Iterable[str | Path | Run]) -> tuple[list[RunRecord], list[
     """The runs in these folders and below them, and a sentence for each one that was left out."""
     records: dict[Path, RunRecord] = {}
     notes: list[str] = []
-    for path, named in _folders(paths):
+    for path in _folders(paths):
         if path.resolve() in records:
             continue
         try:
             records[path.resolve()] = read_run(path)
         except OdiceError as error:
-            if named:
-                raise
             notes.append(f"left out: {clean(error, 300)}")
     return list(records.values()), notes
 
@@ -87,8 +86,7 @@ def read_run(path: Path) -> RunRecord:
         raise OdiceError(f"{path / 'config.json'}: not the configuration of a run (no algorithm in it); leave it out.")
     facts = facts if isinstance(facts, Mapping) else {}
     result = read_record(path / "result.json") if (path / "result.json").exists() else {}
-    logs = result.get("logs_sha256")
-    written = logs.get("evaluations.jsonl") if isinstance(logs, Mapping) else None
+    written = log_checksum(result, "evaluations.jsonl")
     evaluations = tuple(filter(None, map(_point, rows(path / "evaluations.jsonl", written))))
     timing = rows(path / "timing.jsonl")
     rates = [rate for row in timing if (rate := _finite(row.get("updates_per_second")))]
@@ -101,10 +99,10 @@ def read_run(path: Path) -> RunRecord:
         data=data_name(str(facts.get("source", "unknown data"))),
         fingerprint=clean([config.get(name) for name in ("data", "suboptimal", "env")], 300),
         algo=clean(config["algo"]),
-        seed=int(_finite(config.get("seed")) or 0),
+        seed=_count(config.get("seed")),
         settings=dict(_flat({name: value for name, value in config.items() if name not in NOT_SETTINGS})),
-        steps=int(_finite(config.get("steps")) or 0),
-        step=int(_finite(result.get("step")) or max(done, default=0)),
+        steps=_count(config.get("steps")),
+        step=_count(result.get("step")) or max(done, default=0),
         finished=bool(result),
         evaluations=evaluations,
         updates_per_second=float(np.median(rates)) if rates else None,
@@ -125,20 +123,20 @@ def clean(value: Any, length: int = MAX_NAME) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def _folders(paths: Iterable[str | Path | Run]) -> Iterator[tuple[Path, bool]]:
-    """Every run's folder, and whether the caller named it itself."""
+def _folders(paths: Iterable[str | Path | Run]) -> Iterator[Path]:
+    """Every run's folder."""
     for given in paths:
         if isinstance(given, Run):
-            yield from ((run.path, True) for run in given.seeds or (given,))
+            yield from (run.path for run in given.seeds or (given,))
             continue
         top, count = Path(given), 0
         if (top / "config.json").exists():
-            yield top, True
+            yield top
             continue
         for folder, inner, files in os.walk(top):
             if "config.json" in files:
                 count += 1
-                yield Path(folder), False
+                yield Path(folder)
                 inner.clear()  # a run holds no other runs
             inner.sort()
         if not count:
@@ -157,12 +155,15 @@ def _point(row: Mapping[str, Any]) -> RunEvaluation | None:
 
 
 def _finite(value: Any) -> float | None:
+    """A number that statistics can square and add; anything else counts as missing."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # a whole number of thousands of digits
-        return None
+    return float(value) if -LARGEST < value < LARGEST else None  # NaN compares as false
+
+
+def _count(value: Any) -> int:
+    """A whole number of steps, or a seed; 0 where there is none."""
+    return value if type(value) is int and 0 <= value < MAX_STEP else 0
 
 
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from odice.reports.compare import FINAL, Comparison, Group
-from odice.reports.runs import RunRecord
+from odice.reports.runs import RunRecord, clean
 from odice.reports.statistics import BootstrapInterval
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def single_runs(comparison: Comparison) -> Table:
                     *(_number(value, group.scored) for value in scores),
                     _rate(run.updates_per_second),
                     Cell(run.health or "–"),
-                    Cell(str(run.path)),
+                    Cell(clean(run.path, 300)),
                 ]
             )
     return Table("Runs", head, rows, "Runs that are not finished are in no average.", words=2)
@@ -310,9 +310,13 @@ def table_csv(table: Table) -> str:
     return out.getvalue()
 
 
+FORMULA = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+"""Signs that begin a formula, also in their full width."""
+
+
 def _no_formula(text: str) -> str:
-    """Text that a spreadsheet does not read as a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    """Text that a spreadsheet does not read as a formula, whichever sign it takes for the end of a cell."""
+    return re.sub(rf"(^|[;,\t\r\n])(\s*)(?=[{FORMULA}])", r"\1\2'", text)
 
 
 def table_markdown(table: Table) -> str:

@@ -42,6 +42,8 @@ from odice.training.loggers import LogWarning, rows
 
 RECORD_BYTES = 64 << 20
 """No JSON file of a run is larger."""
+LOGS = ("metrics.jsonl", "evaluations.jsonl")
+"""The logs whose checksums a finished run records."""
 UNCHECKED = ("wandb",)
 """Weights & Biases keeps links of its own in its folder."""
 
@@ -152,8 +154,8 @@ class RunDirectory:
             return None
         try:
             found = self.read("result.json")
-            for name, sha256 in found.get("logs_sha256", {}).items():
-                rows(self.path / name, sha256)
+            for name in LOGS:
+                rows(self.path / name, log_checksum(found, name))
             return found
         except OdiceError as error:
             os.replace(self.path / "result.json", make_folder(self.path / "damaged") / "result.json")
@@ -182,6 +184,15 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise OdiceError(f"{path}: not an object of named values; restore the file, or start a new run with --out.")
     return unsealed(found, path)
+
+
+def log_checksum(result: Mapping[str, Any], name: str) -> str | None:
+    """The SHA-256 that a finished run recorded of one of its logs; None if it recorded none."""
+    known = result.get("logs_sha256", {})
+    sha256 = known.get(name) if isinstance(known, Mapping) else ""
+    if (sha256 is not None and not isinstance(sha256, str)) or sha256 == "":
+        raise OdiceError("result.json: `logs_sha256` holds no checksums; run the training's command again.")
+    return sha256
 
 
 def _schedule(found: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.core.extraction import Density
+from odice.core.numerics import nearest
 from odice.data.dataset import Dataset, pick
 from odice.data.store import Streamed
 from odice.data.transitions import Convention, rows_of
@@ -199,7 +200,7 @@ def _nearby(reference: Batch, judged: Batch, spec: Spec) -> Nearby | None:
     if not (np.isfinite(known).all() and np.isfinite(queries).all() and np.isfinite(action).all()):
         return None
     center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
-    rows = _nearest((known - center) / scale, (queries - center) / scale, SIMILAR[spec.discrete])
+    rows = nearest((queries - center) / scale, (known - center) / scale, min(SIMILAR[spec.discrete], len(known)))
     if spec.discrete:
         return Nearby(action[rows], min(RARE, OF_UNIFORM / spec.action_dim))
     return Nearby(action[rows], float(np.quantile(_distance(action[rows], np.asarray(judged.action)), USUAL)))
@@ -210,15 +211,8 @@ def _distance(near: np.ndarray, action: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(np.square(near - action[:, None]), axis=-1)).min(axis=1)
 
 
-def _nearest(known: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
-    """(queries, count) rows of `known`."""
-    distance = np.square(queries).sum(axis=1)[:, None] - 2.0 * queries @ known.T + np.square(known).sum(axis=1)
-    count = min(count, len(known))
-    return np.argpartition(distance, count - 1, axis=1)[:, :count]
-
-
 def _neighbors(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    return targets[_nearest(known, asked, NEIGHBORS)].mean(axis=1)
+    return targets[nearest(asked, known, min(NEIGHBORS, len(known)))].mean(axis=1)
 
 
 def _linear(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:

@@ -25,6 +25,10 @@ LOG_BYTES = 1 << 30
 """No log of a run is larger: a row is less than a kilobyte, and there is at most one for a thousand updates."""
 
 
+MAX_STEP = 1 << 53
+"""No run has so many updates; beyond it a float cannot tell two apart."""
+
+
 class LogWarning(UserWarning):
     """A log was damaged and put right."""
 
@@ -117,7 +121,7 @@ def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
             row = json.loads(text)
         except (ValueError, RecursionError):
             row = None
-        if isinstance(row, dict) and type(row.get("step")) is int:
+        if isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < MAX_STEP:
             found.append(row)
         else:
             torn = True

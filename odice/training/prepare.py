@@ -202,13 +202,11 @@ def split(settings: Settings, dataset: Dataset) -> Split:
 
 def _check_finite(dataset: Dataset) -> None:
     """Refuse what the doctor may be told to allow and nothing can be learned from."""
-    parts = {"observations": dataset.observations, "actions": dataset.actions, "rewards": dataset.rewards}
-    for name, array in parts.items():
-        if not all(np.isfinite(part).all() for _, part in walk(array)):
-            raise OdiceError(
-                f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
-                "those; find them with `odice data inspect`, then correct them or leave their episodes out."
-            )
+    if name := dataset.not_finite():
+        raise OdiceError(
+            f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
+            "those; find them with `odice data inspect`, then correct them or leave their episodes out."
+        )
 
 
 # --- transitions ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odice.d4rl import brief
 from odice.errors import OdiceError
 from odice.policy.policy import Policy
-from odice.training.directory import read_record
+from odice.training.directory import log_checksum, read_record
 from odice.training.loggers import rows
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ class Run:
     def _frame(self, name: str) -> polars.DataFrame:
         import polars
 
-        sha256 = self.result.get("logs_sha256", {}).get(name)
-        return polars.DataFrame(rows(self._one() / name, sha256), infer_schema_length=None)
+        return polars.DataFrame(rows(self._one() / name, log_checksum(self.result, name)), infer_schema_length=None)
 
     def _one(self) -> Path:
         if self.seeds:

@@ -13,7 +13,6 @@ from odice.cli.main import main
 from odice.data.readers.scan import MAX_COLUMNS, scan
 from odice.errors import OdiceError
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::odice.data.dataset.UnfinishedEpisodeWarning")
 
 

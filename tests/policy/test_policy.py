@@ -1,5 +1,6 @@
 """The artifact: acts like the jax network, survives a trip through its files, and refuses what is not exactly right."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -143,8 +144,13 @@ def test_a_policy_says_briefly_what_it_is(saved):
     assert repr(Policy.from_network(gaussian().deterministic(), step=20_000)) == "Policy(4 -> 2, step 20,000)"
     choices = CategoricalPolicy(jax.random.key(0), Spec(4, 3, discrete=True), (8,))
     assert repr(Policy.from_network(choices.deterministic(), algorithm="bc")) == "Policy(bc, 4 -> 3 choices)"
-    description(lambda found: found.update(step="many"))(saved)  # a file may hold anything there
-    assert repr(Policy.load(saved)) == "Policy(odice, 4 -> 2)"
+
+
+@pytest.mark.parametrize("step", ["many", [1], -1, 10**300, 1.5, True])
+def test_a_step_is_a_whole_number(saved, step):
+    description(lambda found: found.update(step=step))(saved)
+    with pytest.raises(OdiceError, match="`step` must be a whole number"):
+        Policy.load(saved)
 
 
 def test_save_replaces_and_leaves_nothing_behind(saved):
@@ -462,3 +468,35 @@ def test_names():
         assert policy_file.is_name(good)
     for bad in ("", "a b", "../a", "a/../b", "/etc", "a:b:c", "x" * 201, "a\n", None, 3):
         assert not policy_file.is_name(bad)
+
+
+def test_the_card_shows_a_strangers_text_as_text(saved):
+    """Others render it: no tags, no images, no rows or headings of a stranger's."""
+    hostile = "<script>x</script>![a](http://h/p.png) | b\n# head `c` [l](javascript:1) \ud800"
+    policy = Policy.load(saved)
+    policy = dataclasses.replace(policy, about={**policy.about, "data": {hostile: hostile}, "scores": {hostile: 1.0}})
+    policy.with_health({"says": hostile, "measures": {hostile: 1}}).save(saved)
+    card = (saved / "README.md").read_text().split("```json")[0]
+    assert "<script" not in card
+    assert "![" not in card
+    assert "](" not in card
+    assert not [line for line in card.splitlines() if line.lstrip().startswith("# head")]
+    assert "&lt;script&gt;" in card
+    Policy.load(saved)
+
+
+@pytest.mark.parametrize(
+    "preprocess",
+    [
+        {"choices": 5},
+        {"choices": ["a", 1]},
+        {"choices": ["a", "b"]},
+        {"columns": {}},
+        {"columns": [{"name": "x"}]},
+        {"columns": [{"name": "x", "values": ["a", "a"], "width": 4}]},
+    ],
+)
+def test_words_and_columns_of_a_damaged_file_are_refused(saved, preprocess):
+    description(lambda found: found.update(preprocess=preprocess))(saved)
+    with pytest.raises(OdiceError, match=r"policy\.json was refused: `preprocess\.(choices|columns)`"):
+        Policy.load(saved)

@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import odice
+from odice.cli.main import main
 from odice.errors import OdiceError
 from odice.reports.compare import compare
 from odice.reports.runs import clean, data_name
@@ -195,3 +198,62 @@ def test_where_there_is_no_run(tmp_path):
     os.mkfifo(tmp_path / "config.json")  # would wait for ever
     with pytest.raises(OdiceError, match="not a regular file"):
         odice.report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"step": 1000, "mean": 1.7e308}',
+        '{"step": 1000, "mean": -1.7e308, "worst": 1e200}',
+        '{"step": 1' + "0" * 300 + "}",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".html", ".md", ".tex", ".csv", ".png"])
+def test_numbers_beyond_all_returns(row, suffix, tmp_path):
+    """Squares of them overflow, and no axis can show them: the run or the evaluation is left out."""
+    make_run(tmp_path / "runs" / "good")
+    bad = make_run(tmp_path / "runs" / "bad", seed=1)
+    (bad / "evaluations.jsonl").write_text(f"{row}\n" + '{"step": 2000, "mean": 5}\n')
+    config = json.loads((bad / "config.json").read_text())
+    config["config"] |= {"seed": 10**300, "steps": 10**300}
+    (bad / "config.json").write_text(json.dumps(config))
+    odice.report(tmp_path / "runs", tmp_path / f"report{suffix}")
+
+
+def test_a_folder_whose_name_is_not_text(tmp_path, capsys):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/runs/\xff\xfe")
+    make_run(Path(folder))
+    make_run(Path(folder + "2"), finished=False)
+    for name in ("a.html", "a.md", "a.csv"):
+        assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / name)]) == 0
+    assert main(["report", folder + "3"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_one_bad_run_among_many_is_left_out_by_name(tmp_path):
+    good, bad = make_run(tmp_path / "good"), make_run(tmp_path / "bad", seed=1)
+    damage(bad, "config.json", b"{")
+    found = compare([good, bad])
+    assert [run.path for run in found.groups[0].runs] == [good]
+    assert "bad/config.json" in found.notes[0]
+    with pytest.raises(OdiceError, match=r"There is no run to report on \(left out: .*bad/config\.json"):
+        compare([bad])
+
+
+@pytest.mark.parametrize("logs", ["[]", '"x"', '{"evaluations.jsonl": 3}', "[1]"])
+def test_checksums_that_are_none(logs, tmp_path):
+    run = make_run(tmp_path / "a")
+    (run / "result.json").write_text(f'{{"step": 1000, "logs_sha256": {logs}}}')
+    with pytest.raises(OdiceError, match="logs_sha256"):
+        compare([run])
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@x", "\uff1d1", "\uff0b1", "\uff0d1", "\uff201", "a;=1", "a,\t=1", " =1"]
+)
+def test_no_cell_begins_a_formula(text):
+    from odice.reports.tables import _no_formula
+
+    for part in re.split("[;,]", _no_formula(text)):
+        assert part.lstrip()[:1] not in set("=+-@\uff1d\uff0b\uff0d\uff20")
+    assert _no_formula("a = 1, b-c") == "a = 1, b-c"

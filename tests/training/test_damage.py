@@ -8,7 +8,7 @@ import pytest
 import odice
 from odice.errors import OdiceError
 from odice.training.checkpoint import CheckpointWarning
-from odice.training.directory import read_record
+from odice.training.directory import RunDirectory, read_record
 from odice.training.loggers import JsonLines, LogWarning, rows
 from tests.training.test_resume import content, killed, train, whole  # noqa: F401
 
@@ -133,3 +133,21 @@ def test_a_log_without_a_checkpoint_keeps_what_can_be_read(tmp_path):
         JsonLines(path).close()
     assert [row["step"] for row in rows(path)] == [1, 3]
     assert len(list((tmp_path / "damaged").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "logs", [{"../outside.jsonl": "0" * 64}, ["metrics.jsonl"], "metrics.jsonl", {"metrics.jsonl": [1]}]
+)
+def test_a_result_chooses_no_file_to_open(tmp_path, logs, monkeypatch):
+    (tmp_path / "outside.jsonl").write_text('{"step": 1}\n')
+    with RunDirectory(tmp_path / "run") as folder:
+        folder.write("config.json", {"config": {}})
+        folder.write("result.json", {"step": 3, "logs_sha256": logs})
+        opened = []
+        monkeypatch.setattr("odice.training.directory.rows", lambda path, sha256=None: opened.append(path.name))
+        if isinstance(logs, dict) and "metrics.jsonl" not in logs:
+            assert folder.result
+        else:
+            with pytest.warns(LogWarning, match="logs_sha256"):
+                assert folder.result is None
+    assert set(opened) <= {"metrics.jsonl", "evaluations.jsonl"}

@@ -34,7 +34,7 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding 
     another log is one in this.
     """
     series = []
-    declared = {entry.partition("=")[0] for entry in schema.categories}
+    declared = {name for name, _ in schema.categories}
     if encoding is not None:
         declared |= {column["name"] for column in encoding.columns if column.get("values")}
         declared |= set(schema.action) if encoding.choices else set()
@@ -52,7 +52,7 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding 
         elif name in (schema.episode, schema.step):
             if column.dtype.is_nested() or column.dtype == pl.Object:
                 raise OdiceError(f"{where}: column {name!r} has type {column.dtype}; expected one value per row.")
-        elif (name in seen or name in schema.action) and _is_category(column, same.get(name, name) in declared):
+        elif (name in seen or name in schema.action) and is_category(column, same.get(name, name) in declared):
             column = as_text(column)
         else:
             column = _numeric(column, where)
@@ -62,10 +62,10 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding 
             elif not integers and not column.dtype.is_nested():
                 column = column.cast(pl.Float32)
         series.append(column)
-    return pl.DataFrame(series)
+    return pl.DataFrame({column.name: column for column in series})  # of a list, polars would rename an empty name
 
 
-def _is_category(column: pl.Series, declared: bool) -> bool:
+def is_category(column: pl.Series, declared: bool = False) -> bool:
     """Declared, or words only: one cell that is a number among them makes it a column of numbers with a fault."""
     if declared or isinstance(column.dtype, pl.Categorical | pl.Enum):
         return True

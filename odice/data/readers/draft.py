@@ -9,7 +9,8 @@ import polars as pl
 import tomlkit
 
 from odice.data.propose import Proposal, propose
-from odice.data.readers.encode import MAX_CATEGORIES
+from odice.data.readers.columns import is_category
+from odice.data.readers.encode import MAX_CATEGORIES, as_text
 from odice.data.readers.table import scan_first
 from odice.data.schema import SINGLE
 
@@ -60,13 +61,19 @@ def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> 
 
 
 def _about_values(file: tomlkit.TOMLDocument, table: pl.DataFrame, names: Sequence[str]) -> None:
-    words = [name for name in names if table[name].dtype == pl.String and table[name].n_unique() <= MAX_CATEGORIES]
-    pins = []
-    for name in words:
-        values = sorted(map(str, table[name].drop_nulls().unique()))
-        writable = "=" not in name and all(value and "|" not in value and value == value.strip() for value in values)
-        pins.append(f"{name}={'|'.join(values)}" if writable else name)
     file.add(tomlkit.nl())
+    pins = tomlkit.inline_table()
+    for name in names:
+        column = table[name]
+        if column.dtype != pl.String or column.n_unique() > MAX_CATEGORIES:
+            continue
+        if is_category(column):
+            pins.append(tomlkit.key([name]), as_text(column).drop_nulls().unique().sort().to_list())
+        else:  # a few faults among numbers are no categories
+            faults = column.filter(column.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+            words = ", ".join(_plain(word)[:20] for word in faults.drop_nulls().unique().sort().head(3).to_list())
+            text = f"{_plain(name)[:30]}: {len(faults)} cells are not numbers ({words}); correct them, or declare the"
+            file.add(tomlkit.comment(f"{text} column in `categories`"))
     if pins:
         file.add("categories", pins)
     if any(table[name].null_count() for name in names):

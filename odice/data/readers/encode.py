@@ -59,16 +59,13 @@ def encode(
 
 
 def categories(schema: Schema, where: str) -> dict[str, tuple[str, ...]]:
-    """Column -> its categories in order (none: as they are found), from entries `name` and `name=a|b|c`."""
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in schema.categories:
-        name, _, values = entry.partition("=")
+    """Column -> its categories in order, as the schema declares them (none: as they are in the log)."""
+    for name, values in schema.categories:
         if name not in (*schema.observation, *schema.action):
             raise OdiceError(f"{where}: {name!r} (for `categories`) is no observation or action column.")
-        found[name] = tuple(values.split("|")) if values else ()
-        if len(set(found[name])) < len(found[name]):
+        if len(set(values)) < len(values):
             raise OdiceError(f"{where}: the categories of {name!r} repeat a value; name each once.")
-    return found
+    return dict(schema.categories)
 
 
 def choices(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from polars.selectors import by_name  # names as they are: in a plain `select`, '*' and '^x$' are patterns
 
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
@@ -175,7 +176,7 @@ def _load(
         check_types(kinds, bound.columns(), str(file))
         need += opened.need(bound.columns())
         check_memory(need, path)
-        parts.append(numbers(frame.select(bound.columns()).collect(), bound, str(file), encoding))
+        parts.append(numbers(frame.select(by_name(bound.columns())).collect(), bound, str(file), encoding))
     assert bound is not None
     if len(parts) == 1:
         table, shard = parts[0], None
@@ -302,7 +303,7 @@ def _build(
     encoded = encode(table, schema, groups, where, encoding)
     observations = Columns(encoded.observation)
     nexts = None if encoded.next_observation is None else Columns(encoded.next_observation)
-    actions: Any = Columns(table.select(schema.action))
+    actions: Any = Columns(table.select(by_name(schema.action)))
     if table[schema.action[0]].dtype == pl.String and len(schema.action) == 1:
         actions, words = choices(table[schema.action[0]], schema, where, encoding.choices if encoding else ())
         actions = actions[:, None]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odice.core.numerics import returns_to_go
 from odice.data.dataset import Dataset
 from odice.data.join import recode
 from odice.errors import OdiceError
@@ -27,6 +28,8 @@ from odice.types import Spec
 FAR = 10.0
 """A column whose mean is this many scales away from what the policy was trained on is another column, or another
 unit."""
+MAX_CELLS = 1 << 27
+"""Episodes times horizon: a table of them has 1 GB."""
 
 __all__ = ["CHUNK", "Episodes", "check_log", "make_episodes", "total_weight"]
 
@@ -74,10 +77,7 @@ class Episodes(NamedTuple):
 
     def to_go(self, discount: float) -> np.ndarray:
         """(steps,) the discounted sum of the episode's rewards from this step on, as far as the log goes."""
-        ahead = self.table(self.reward)
-        for t in range(self.horizon - 2, -1, -1):
-            ahead[:, t] += discount * ahead[:, t + 1]
-        return ahead[self.episode, self.time]
+        return returns_to_go(self.reward, self.lengths, discount)
 
     def table(self, values: np.ndarray) -> np.ndarray:
         """Numbers per step as (episodes, horizon), 0 where there is no step."""
@@ -207,18 +207,20 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     source = data.meta.source
     if data.n_episodes < 2:
         raise OdiceError(f"{source}: the log is one episode; an interval needs at least two, and a verdict more.")
-    for what, numbers in (("reward", data.rewards), ("action", data.actions), ("observation", data.observations)):
-        if not np.isfinite(numbers).all():
-            raise OdiceError(
-                f"{source}: a number of the log's {what}s is not finite, so nothing can be estimated; "
-                "`odice data inspect` shows where."
-            )
+    if name := data.not_finite():
+        raise OdiceError(
+            f"{source}: a number of the log's {name} is not finite, so nothing can be estimated; `odice data inspect` "
+            "shows where."
+        )
     if not np.any(data.rewards):
         raise OdiceError(
             f"{source}: every reward in the log is 0, so all policies look the same; name the reward column."
         )
-    if horizon is not None and horizon < 1:
-        raise OdiceError(f"--horizon must be at least 1, got {horizon}.")
+    if horizon is not None and not 1 <= horizon <= MAX_CELLS // data.n_episodes:
+        raise OdiceError(
+            f"--horizon must be from 1 to {MAX_CELLS // data.n_episodes:,} for {data.n_episodes:,} episodes, got "
+            f"{horizon if abs(horizon) < 10**15 else 'more'}; the longest episode has {data.lengths.max():,} steps."
+        )
     longest = int(data.lengths.max())
     if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
         raise OdiceError(

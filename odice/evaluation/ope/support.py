@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from odice.core.numerics import nearest
 from odice.evaluation.ope.episodes import Episodes
 
 NEIGHBORS = 20
 USUAL = 0.95
 QUERIES, KNOWN = 1000, 10_000
 """At most so many steps are compared with so many: a matrix of their distances takes a fraction of a second."""
-ROWS = 500
 
 
 def share_outside(log: Episodes, seed: int = 0) -> float:
@@ -31,17 +31,10 @@ def share_outside(log: Episodes, seed: int = 0) -> float:
     known, queries = (rng.permutation(np.flatnonzero(half))[:most] for half, most in ((even, KNOWN), (~even, QUERIES)))
     states = log.states[log.index, :-1]  # the last column is the time
     scale = np.maximum(log.action.std(axis=0), 1e-6)
-    near = log.action[known][_nearest(states[queries], states[known], min(NEIGHBORS, len(known)))]
+    near = log.action[known][nearest(states[queries], states[known], min(NEIGHBORS, len(known)))]
 
     def distance(actions: np.ndarray) -> np.ndarray:
         return np.sqrt(np.mean(((near - actions[:, None]) / scale) ** 2, axis=-1)).min(axis=1)
 
     limit = np.quantile(distance(log.action[queries]), USUAL)
     return float(np.mean(distance(log.decisions.continuous[log.index[queries]]) > limit))
-
-
-def _nearest(points: np.ndarray, known: np.ndarray, count: int) -> np.ndarray:
-    """(points, count) numbers of the nearest rows of `known`."""
-    squares = np.sum(known**2, axis=1)
-    parts = [points[i : i + ROWS] for i in range(0, len(points), ROWS)]
-    return np.concatenate([np.argpartition(squares - 2 * part @ known.T, count - 1)[:, :count] for part in parts])

@@ -285,3 +285,9 @@ def test_of_a_run_every_checkpoint_is_ranked_once(tmp_path):
         "run/policy/step-10",
         "alone",
     ]
+
+
+@pytest.mark.parametrize("horizon", [0, -1, 10**9, 10**30])
+def test_a_horizon_that_no_memory_holds_is_one_sentence(horizon):
+    with pytest.raises(OdiceError, match=r"--horizon must be from 1 to"):
+        make_episodes(line_policy(), episodes([5, 6], True), horizon)

@@ -1,0 +1,113 @@
+"""Columns with names and words of an enemy: a schema that odice writes says the same when it is read back."""
+
+import warnings
+
+import polars as pl
+import pytest
+
+import odice
+from odice.cli.main import main
+from odice.data.propose import propose
+from odice.data.readers.draft import schema_text
+from odice.data.schema import Schema
+from odice.errors import OdiceError
+
+NAMES = [
+    "a\nepisode = 'x'",
+    "tab\there",
+    "quote\"'",
+    "back\\slash",
+    "#hash",
+    "[table]",
+    "a=b",
+    "a|b",
+    "",
+    " ",
+    "*",
+    "\x00x",
+]
+NAMES += [
+    "\x7f",
+    "\u2028line",
+    "\u202ereversed",
+    "ключ",
+    "🤖",
+    "a.b.c",
+    "categories",
+    "x" * 300,
+    "[[a]]",
+    "'" * 3,
+    '"' * 3,
+]
+WORDS = ["plain", "a|b", "a=b", "", " spaced ", "x\ny", "]", '"', "'", "\\", "#", "\u2028"]
+
+
+def table(name, words=("p", "q")):
+    n = 60
+    return pl.DataFrame(
+        {
+            "episode": [i // 5 for i in range(n)],
+            name: [words[i % len(words)] for i in range(n)],
+            "speed": [float(i % 7) for i in range(n)],
+            "action": [i % 2 for i in range(n)],
+            "reward": [float(i % 3) for i in range(n)],
+        }
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_goes_there_and_back(name, tmp_path):
+    frame = table(name)
+    frame.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "log.toml").write_text(schema_text(frame, propose(frame), "log", "log.toml"), "utf-8")
+    schema = Schema.read(tmp_path / "log.toml")
+    assert set(schema.columns()) <= set(frame.columns)
+    assert (schema.reward, schema.episode) == ("reward", "episode")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = odice.load(tmp_path / "log.parquet", schema=tmp_path / "log.toml")
+    assert data.n_episodes == 12
+    if name in schema.observation:
+        assert dict(schema.categories)[name] == ("p", "q")
+        assert (name, ("p", "q")) in [(c["name"], tuple(c.get("values", ()))) for c in data.meta.obs_columns]
+
+
+def test_hostile_words_go_there_and_back(tmp_path):
+    frame = table("mode", WORDS)
+    frame.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "log.toml").write_text(schema_text(frame, propose(frame), "log\nreward = 'x'", "log.toml"), "utf-8")
+    assert dict(Schema.read(tmp_path / "log.toml").categories)["mode"] == tuple(
+        sorted({word.strip() for word in WORDS})
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = odice.load(tmp_path / "log.parquet", schema=tmp_path / "log.toml")
+    (column,) = [column for column in data.meta.obs_columns if column["name"] == "mode"]
+    assert tuple(column["values"]) == tuple(sorted({word.strip() for word in WORDS}))
+
+
+def test_a_few_faults_among_numbers_are_no_categories(tmp_path, capsys):
+    frame = table("level", [str(i) for i in range(20)] + ["ERR"])
+    frame.write_csv(tmp_path / "log.csv")
+    assert main(["data", "schema", str(tmp_path / "log.csv"), "--out", str(tmp_path / "log.toml")]) in (0, 1)
+    text = (tmp_path / "log.toml").read_text()
+    assert "level: 2 cells are not numbers (ERR)" in text
+    assert "level" not in dict(Schema.read(tmp_path / "log.toml").categories)
+    capsys.readouterr()
+    with pytest.raises(OdiceError, match="column 'level' holds 'ERR' in data row 21, which is not a number"):
+        odice.load(tmp_path / "log.csv", observation=["level"], action=["action"])
+
+
+def test_a_pattern_means_what_has_no_other_role():
+    columns = ["episode", "x", "y", "action", "reward", "next_x", "next_y", "terminated"]
+    assert Schema(observation=("*",)).bind(columns, "log").observation == ("x", "y")
+    assert Schema(observation=("*",), action=("y",)).bind(columns[:5], "log").observation == ("action", "x")
+    named = Schema(observation=("x", "reward")).bind(columns[:5], "log")
+    assert named.observation == ("x", "reward")  # by its name a person may choose any
+
+
+def test_a_schema_on_a_disk_that_cannot_be_written(tmp_path, capsys, monkeypatch):
+    table("mode").write_csv(tmp_path / "log.csv")
+    (tmp_path / "file").write_text("")
+    assert main(["data", "schema", str(tmp_path / "log.csv"), "--out", str(tmp_path / "file" / "log.toml")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
