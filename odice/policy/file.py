@@ -168,9 +168,15 @@ def _check_seal(found: dict[str, Any], path: Path) -> None:
 
 
 def is_name(value: Any) -> bool:
-    """A plain name of an algorithm or environment. `module:Env-v0` is one too, but `envs.make` does not import it."""
-    pattern = r"([A-Za-z0-9_.]+:)?[A-Za-z0-9_]+([./-][A-Za-z0-9_]+)*"
-    return isinstance(value, str) and len(value) <= 200 and re.fullmatch(pattern, value) is not None
+    """A plain name of an algorithm or environment, which may have options (`Maze-v3?obs=a,b&continuing=true`).
+
+    `module:Env-v0` is one too, but `envs.make` does not import it, and accepts few options from a file.
+    """
+    name = r"([A-Za-z0-9_.]+:)?[A-Za-z0-9_]+([./-][A-Za-z0-9_]+)*"
+    option = r"[A-Za-z0-9_]+=[-A-Za-z0-9_,./\[\]\" ]*"
+    if not isinstance(value, str) or ".." in value or len(value.partition("?")[0]) > 200 or len(value) > 2000:
+        return False
+    return re.fullmatch(rf"{name}(\?{option}(&{option})*)?", value) is not None
 
 
 def read_layout(description: dict[str, Any], path: Path) -> Layout:

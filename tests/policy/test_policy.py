@@ -464,9 +464,25 @@ def test_a_folder_that_is_a_file(tmp_path):
 
 
 def test_names():
-    for good in ("odice", "Hopper-v4", "D4RL/hopper/medium-v2", "package.envs:Mine-v0"):
+    options = 'Maze-v3?obs=observation,goal/x&maze_map=[[1,"r"],[0,1]]&scale=-0.5'
+    for good in ("odice", "Hopper-v4", "D4RL/hopper/medium-v2", "package.envs:Mine-v0", options):
         assert policy_file.is_name(good)
-    for bad in ("", "a b", "../a", "a/../b", "/etc", "a:b:c", "x" * 201, "a\n", None, 3):
+    for bad in (
+        "",
+        "a b",
+        "../a",
+        "a/../b",
+        "/etc",
+        "a:b:c",
+        "x" * 201,
+        "a\n",
+        None,
+        3,
+        "a?",
+        "a?b",
+        "a?b=<i>",
+        "a?b=../c",
+    ):
         assert not policy_file.is_name(bad)
 
 
