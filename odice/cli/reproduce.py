@@ -12,7 +12,7 @@ from odice.cli.where import WhereFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.experiments.reproduce import Place, Source
+    from odice.experiments.reproduce import StudyLog, StudyRun
     from odice.reports.compare import Comparison
     from odice.reports.tables import Table
     from odice.sweeps.matrix import Cell
@@ -112,7 +112,7 @@ def _else(flags: ReproduceFlags) -> str:
     return wrong if flags.suite or flags.study == "table2" else f"{wrong}, or say --suite local for logs made here"
 
 
-def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
+def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
     import os
 
     from odice.experiments.reproduce import STUDIES, d4rl_sources, local_sources
@@ -125,12 +125,12 @@ def _sources(flags: ReproduceFlags) -> tuple[list[Source], list[str]]:
     return local_sources(flags.logs, flags.suite_dir)
 
 
-def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> tuple[list[Cell], list[Place]]:
+def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[Cell], list[StudyRun]]:
     from odice.cli.sweep import axes
-    from odice.experiments.reproduce import STUDIES, Asked, study_cells
+    from odice.experiments.reproduce import STUDIES, StudyOptions, study_cells
 
     given = axes(flags.set)
-    asked = Asked(
+    asked = StudyOptions(
         flags.preset,
         flags.steps,
         flags.seeds,
@@ -148,7 +148,7 @@ def _cells(flags: ReproduceFlags, sources: list[Source], out: Path) -> tuple[lis
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _report(flags: ReproduceFlags, cells: list[Cell], places: list[Place], missing: list[str], out: Path) -> None:
+def _report(flags: ReproduceFlags, cells: list[Cell], places: list[StudyRun], missing: list[str], out: Path) -> None:
     from dataclasses import replace
 
     from odice.experiments import reproduction

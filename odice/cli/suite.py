@@ -23,9 +23,9 @@ class Make:
     """Print nothing but the logs, warnings and errors."""
 
     def run(self) -> int:
-        from odice.experiments.suite import Place, make_suite
+        from odice.experiments.suite import SuiteFolder, make_suite
 
-        place = Place(self.out, self.quiet)
+        place = SuiteFolder(self.out, self.quiet)
         made = make_suite(self.names, place, self.workers)
         print(f"{len(made)} logs made in {self.out}" if made else f"{self.out} has them all already")
         return 0
@@ -42,9 +42,9 @@ class List:
         from rich.console import Console
         from rich.table import Table
 
-        from odice.experiments.suite import SUITE, Place
+        from odice.experiments.suite import SUITE, SuiteFolder
 
-        place = Place(self.out)
+        place = SuiteFolder(self.out)
         table = Table(title=f"The local suite in {self.out}", title_justify="left", box=None, padding=(0, 2, 0, 0))
         for head in ("log", "core minutes", "what it is, and what is in the folder"):
             table.add_column(head, justify="right" if head.startswith("core") else "left")

@@ -95,9 +95,9 @@ def ant_xml(size: str) -> str:
 
 
 def _one(root: ElementTree.Element, path: str) -> ElementTree.Element:
-    found = root.find(path)
-    assert found is not None, f"Gymnasium's ant.xml has no {path}"
-    return found
+    element = root.find(path)
+    assert element is not None, f"Gymnasium's ant.xml has no {path}"
+    return element
 
 
 @cache

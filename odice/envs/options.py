@@ -93,14 +93,14 @@ def _at(observation: Any, path: str) -> Any:
 def _space_at(space: Any, path: str, name: str) -> Any:
     from gymnasium import spaces
 
-    found = space
+    inner_space = space
     for key in path.split("/"):
-        inner = found.spaces if isinstance(found, spaces.Dict | spaces.Tuple) else {}
+        inner = inner_space.spaces if isinstance(inner_space, spaces.Dict | spaces.Tuple) else {}
         inner = dict(enumerate(inner)) if isinstance(inner, tuple) else inner
-        found = inner.get(int(key) if isinstance(found, spaces.Tuple) and key.isdecimal() else key)
-    if isinstance(found, spaces.Dict | spaces.Tuple) or found is None:
+        inner_space = inner.get(int(key) if isinstance(inner_space, spaces.Tuple) and key.isdecimal() else key)
+    if isinstance(inner_space, spaces.Dict | spaces.Tuple) or inner_space is None:
         raise OdiceError(f"{name} has no observation {path!r}; there are: {', '.join(parts(space)) or 'none'}.")
-    return found
+    return inner_space
 
 
 def parts(space: Any, path: tuple[str, ...] = ()) -> list[str]:

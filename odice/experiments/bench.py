@@ -126,7 +126,7 @@ def overhead(algo: str, preset: str | None, budget: Budget) -> Iterator[Measurem
         )
     share = result["evaluation"] / result["eval_every"] / bare
     facts = {"seconds each": result["evaluation"]}
-    what = f"{algo}, ten episodes of Hopper every {found['eval_every']:,}, on a core of their own"
+    what = f"{algo}, ten episodes of Hopper every {result['eval_every']:,}, on a core of their own"
     yield Measurement("overhead", what, 100 * share, "% of that core", None, facts)
 
 

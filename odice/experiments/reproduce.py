@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from odice.algos import algorithms, entry
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA, REFERENCES, address, file_names
 from odice.errors import OdiceError, unknown_name
-from odice.experiments.suite import SUFFIX, SUITE, Choices
-from odice.experiments.suite import Place as SuitePlace
+from odice.experiments.suite import SUFFIX, SUITE, Choices, SuiteFolder
 from odice.experiments.suite import chosen as suite_names
 from odice.presets import PRESETS, preset
 from odice.presets.imitation import SEEDS as IMITATION_SEEDS
@@ -50,7 +49,7 @@ class Column(NamedTuple):
     variant: str = ""
     """In the folder's name and in the table's head; the algorithm's first column has none."""
     preset: str | None = None
-    """Instead of the preset that was asked for."""
+    """Instead of the chosen preset."""
     settings: Mapping[str, Any] = {}
     protocol: str | None = None
     """The algorithm of the preset `paper` whose length and evaluation hold instead of this one's own."""
@@ -106,7 +105,8 @@ LOCAL: dict[str, Any] = {
     "policy_lr": 3e-4,
 }
 """On the local suite, for every algorithm that has the setting: normalized observations (cloning failed on raw ones,
-docs/results.md), every step whose next state is known, and one rate, because runs here are shorter than published."""
+docs/results.md), every step whose next state is known, and one rate, because these runs are shorter than those of the
+paper."""
 LIKE = {
     **{f"{robot}-{kind}": f"{robot}-medium-replay-v2"
        for robot in ("hopper", "halfcheetah", "walker2d") for kind in ("medium-replay", "full-replay")},
@@ -122,7 +122,7 @@ EPISODES = {"maze": 20, "hospital": 100}
 """Word in a log's name -> episodes per evaluation; elsewhere 10. A stay in the hospital is short, and ends in +-1."""
 
 
-class Source(NamedTuple):
+class StudyLog(NamedTuple):
     """One log of a study."""
 
     name: str
@@ -137,7 +137,7 @@ class Source(NamedTuple):
 
 
 OPTIONS = {field.name for field in dataclasses.fields(RunOptions)} - set(NOT_VARIED)
-"""Options that a study may be told for its runs."""
+"""Options of the runs of a study."""
 
 
 def _fields(algo: str) -> set[str]:
@@ -147,9 +147,9 @@ def _fields(algo: str) -> set[str]:
 # --- which logs -------------------------------------------------------------------------------------------------------
 
 
-def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) -> tuple[list[Source], list[str]]:
+def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) -> tuple[list[StudyLog], list[str]]:
     """The data sets of a study that are in the folder, and a sentence for each that is missing."""
-    found, missing = [], []
+    logs, missing = [], []
     for name in names or study.data:
         if name not in REFERENCES:
             raise unknown_name("D4RL data set", name, study.data)
@@ -161,13 +161,13 @@ def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) 
         elif made := _made_here(path):
             missing.append(f"{name}: {path} is not D4RL's file but {made}; put D4RL's there")
         elif study.imitation:
-            found += [
-                Source(f"{name}-traj-{i + 1}", name, name, {"data_dir": str(folder), "episode": (episode,)})
+            logs += [
+                StudyLog(f"{name}-traj-{i + 1}", name, name, {"data_dir": str(folder), "episode": (episode,)})
                 for i, episode in enumerate(TRAJECTORIES)
             ]
         else:
-            found.append(Source(name, name, name, {"data_dir": str(folder)}))
-    return found, missing
+            logs.append(StudyLog(name, name, name, {"data_dir": str(folder)}))
+    return logs, missing
 
 
 def how_to_get(name: str, folder: str | Path | None) -> str:
@@ -176,37 +176,37 @@ def how_to_get(name: str, folder: str | Path | None) -> str:
 
 
 def _made_here(path: Path) -> str | None:
-    """What the history of a file says that odice collected itself; None for any other file."""
+    """The history of a file that odice collected itself; None for any other file."""
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            told = json.loads(str(file.attrs.get("odice", "{}")))
+            attributes = json.loads(str(file.attrs.get("odice", "{}")))
     except (OSError, ValueError):
         return None  # the reader will say what is wrong with it
-    history = told.get("history") if isinstance(told, dict) else None
+    history = attributes.get("history") if isinstance(attributes, dict) else None
     first = str(history[0]) if isinstance(history, list) and history else ""
     return first[:200] if first.startswith("collected in") else None
 
 
-def local_sources(names: Sequence[str], folder: Path) -> tuple[list[Source], list[str]]:
+def local_sources(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], list[str]]:
     """The logs of the suite that are made, and how to make the others."""
-    found, missing = [], []
-    place = SuitePlace(folder)
+    logs, missing = [], []
+    place = SuiteFolder(folder)
     for name in suite_names(names):
         if place.facts(name) is None:
             missing.append(f"{name}{SUFFIX}: odice suite make {name} --out {folder}")
             continue
         discrete = isinstance(SUITE[name].recipe, Choices)
-        found.append(Source(f"{name}{SUFFIX}", str(place.file(name)), LIKE.get(name), local=True, discrete=discrete))
-    return found, missing
+        logs.append(StudyLog(f"{name}{SUFFIX}", str(place.file(name)), LIKE.get(name), local=True, discrete=discrete))
+    return logs, missing
 
 
 # --- which runs -------------------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
-    """What a person chose; None is the study's own."""
+class StudyOptions(NamedTuple):
+    """The user's choices; None is the study's own."""
 
     preset: str = "paper"
     steps: int | None = None
@@ -219,41 +219,41 @@ class Asked(NamedTuple):
 
 
 def study_cells(
-    study: Study, sources: Sequence[Source], algos: Sequence[str], asked: Asked, out: Path
-) -> tuple[list[Cell], list[Place], list[str]]:
+    study: Study, sources: Sequence[StudyLog], algos: Sequence[str], options: StudyOptions, out: Path
+) -> tuple[list[Cell], list[StudyRun], list[str]]:
     """Every run of a study, the place of each in its table, and a sentence for each combination that there is not.
 
     Two columns with the same settings share their runs.
     """
     cells: dict[str, Cell] = {}
-    places: list[Place] = []
+    places: list[StudyRun] = []
     notes: list[str] = []
     local = any(source.local for source in sources)
     columns = study.local_columns if local and study.local_columns else study.columns
     if algos:
         columns = [column for algo in algos for column in _columns_of(algo, columns)]
-    columns = [column for column in columns if column.preset is None or column.preset != asked.preset]
+    columns = [column for column in columns if column.preset is None or column.preset != options.preset]
     names = list(dict.fromkeys(column.algo for column in columns))
-    axes = {axis: values for axis, values in {**study.axes, **asked.axes}.items() if axis not in asked.settings}
+    axes = {axis: values for axis, values in {**study.axes, **options.axes}.items() if axis not in options.settings}
     valid = OPTIONS.union(*map(_fields, names))
-    others = {*asked.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
-    for key in {*asked.axes, *asked.settings} - valid - others:
+    others = {*options.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
+    for key in {*options.axes, *options.settings} - valid - others:
         raise unknown_name(f"setting of {', '.join(names)}", key, valid)
-    notes += [f"{key} is no setting of {', '.join(names)}." for key in asked.settings if key in others - valid]
-    seeds = seeds_of(asked.seeds, LOCAL_SEEDS if local else study.seeds)
+    notes += [f"{key} is no setting of {', '.join(names)}." for key in options.settings if key in others - valid]
+    seeds = seeds_of(options.seeds, LOCAL_SEEDS if local else study.seeds)
     for source, column in product(sources, columns):
         if source.discrete and not entry(column.algo).discrete:
             notes.append(f"{column.algo} has no form for the discrete actions of {source.name}.")
             continue
-        for cell in _column_cells(source, column, study, axes, asked, seeds, out):
+        for cell in _column_cells(source, column, study, axes, options, seeds, out):
             method = cell.group.split("/")[1]
             same = cells.setdefault(_key(cell), cell)
-            places.append(Place(source.name, method, same.path))
+            places.append(StudyRun(source.name, method, same.path))
     return list(cells.values()), places, notes
 
 
-class Place(NamedTuple):
-    """A run's place in the table of a study."""
+class StudyRun(NamedTuple):
+    """A run of a study: its data set, its method and its folder."""
 
     data: str
     method: str
@@ -280,18 +280,18 @@ def _key(cell: Cell) -> str:
 
 
 def _column_cells(
-    source: Source,
+    source: StudyLog,
     column: Column,
     study: Study,
     axes: Mapping[str, Sequence[Any]],
-    asked: Asked,
+    options: StudyOptions,
     seeds: Sequence[int],
     out: Path,
 ) -> Iterator[Cell]:
     """The runs of a column on one data set."""
     algo = column.algo
-    name = preset_of(algo, column.preset or asked.preset, study.imitation)
-    given = run_settings(source, column, name, study, asked)
+    name = preset_of(algo, column.preset or options.preset, study.imitation)
+    given = run_settings(source, column, name, study, options)
     own = {axis: values for axis, values in axes.items() if axis in _fields(algo) | OPTIONS}
     given = {key: value for key, value in given.items() if key not in own}
     data = [f"{source.name}={source.data}"]
@@ -309,11 +309,11 @@ def _moved(cell: Cell, out: Path, column: Column) -> Cell:
     return Cell(name, cell.settings._replace(options=options))
 
 
-def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:
-    """The preset that was asked for, or the next that has settings for the algorithm; None for odice's own."""
-    if asked == "own":
+def preset_of(algo: str, chosen: str, imitation: bool = False) -> str | None:
+    """The chosen preset, or the next that has settings for the algorithm; None for odice's own."""
+    if chosen == "own":
         return None
-    for name in dict.fromkeys((asked, *PRESETS)):
+    for name in dict.fromkeys((chosen, *PRESETS)):
         try:
             preset(name, algo, imitation=imitation)
         except OdiceError:
@@ -322,8 +322,10 @@ def preset_of(algo: str, asked: str, imitation: bool = False) -> str | None:
     return None
 
 
-def run_settings(source: Source, column: Column, name: str | None, study: Study, asked: Asked) -> dict[str, Any]:
-    """What a run of a study is told, over its preset."""
+def run_settings(
+    source: StudyLog, column: Column, name: str | None, study: Study, options: StudyOptions
+) -> dict[str, Any]:
+    """The settings of a run of a study, over its preset."""
     algo = column.algo
     fields = _fields(algo)
     published = preset(name, algo, source.like, imitation=study.imitation) if name else None
@@ -340,7 +342,7 @@ def run_settings(source: Source, column: Column, name: str | None, study: Study,
     if algo in SAME_LAMBDA and published and not study.imitation:
         given["lam"] = preset("paper", "odice", source.like).values().get("lam", published.values().get("lam"))
     given |= column.settings
-    steps, every = asked.steps or (LOCAL_STEPS if source.local else None), None
+    steps, every = options.steps or (LOCAL_STEPS if source.local else None), None
     if column.protocol and steps is None:
         protocol = preset("paper", column.protocol, source.like).protocol
         steps, every = protocol.steps, protocol.eval_every
@@ -353,6 +355,6 @@ def run_settings(source: Source, column: Column, name: str | None, study: Study,
             given["warmup_steps"] = max(1, warmup * steps // published.protocol.steps)  # the same share of the run
     if source.local:
         given["eval_episodes"] = next((count for word, count in EPISODES.items() if word in source.name), 10)
-    wanted = {"eval_every": asked.eval_every, "eval_episodes": asked.eval_episodes}
-    wanted |= {key: value for key, value in asked.settings.items() if key in fields or key in OPTIONS}
+    wanted = {"eval_every": options.eval_every, "eval_episodes": options.eval_episodes}
+    wanted |= {key: value for key, value in options.settings.items() if key in fields or key in OPTIONS}
     return {**given, **{key: value for key, value in wanted.items() if value is not None}}

@@ -1,6 +1,6 @@
-"""The paper's tables and figures from finished runs: ours, and beside them what was published, where it belongs.
+"""The paper's tables and figures from finished runs, with the published numbers for comparison.
 
-A published number stands only beside runs on the same D4RL data set. Runs on other data are labelled by their names,
+A published number is shown only next to runs on the same D4RL data set. Runs on other data are labelled by their names,
 and every title says what the data are.
 """
 
@@ -17,7 +17,7 @@ from odice.d4rl import REFERENCES, normalized_score
 from odice.envs.make import resolve
 from odice.errors import OdiceError
 from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
-from odice.experiments.reproduce import VARIANT, Place
+from odice.experiments.reproduce import VARIANT, StudyRun
 from odice.reports.compare import Comparison, Curve, Group, curve
 from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
 from odice.reports.palette import COLORS, LIGHT
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def gather(places: Iterable[Place]) -> Comparison:
+def gather(runs: Iterable[StudyRun]) -> Comparison:
     """The runs of a study that have begun, in the study's order."""
-    found: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
-    for place in places:
-        if (place.path / "config.json").exists():
-            found[place.data, place.method].append(read_run(place.path))
+    records: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        if (run.path / "config.json").exists():
+            records[run.data, run.method].append(read_run(run.path))
     points: dict[str, list[RunEvaluation]] = defaultdict(list)
-    for (data, _), runs in found.items():
-        points[data] += [point for run in runs for point in run.evaluations]
+    for (data, _), members in records.items():
+        points[data] += [point for run in members for point in run.evaluations]
     scored = {data: all(point.reference for point in seen) for data, seen in points.items()}
-    groups = [Group(data, method, scored[data], tuple(runs)) for (data, method), runs in found.items()]
+    groups = [Group(data, method, scored[data], tuple(members)) for (data, method), members in records.items()]
     return Comparison(tuple(groups), ())
 
 
-def labelled(found: Comparison) -> Comparison:
+def labelled(comparison: Comparison) -> Comparison:
     """The same with the papers' names of the methods, for a page or a figure."""
-    return replace(found, groups=tuple(replace(group, method=label(group.method)) for group in found.groups))
+    return replace(comparison, groups=tuple(replace(group, method=label(group.method)) for group in comparison.groups))
 
 
 def label(method: str) -> str:
@@ -60,16 +60,16 @@ def label(method: str) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def score_table(found: Comparison, title: str, note: str) -> Table:
+def score_table(comparison: Comparison, title: str, note: str) -> Table:
     """Data sets down, methods across; after an algorithm's columns the published scores, where one belongs to the data.
 
-    A published number stands only where the runs of its algorithm were evaluated in the environment of the data set.
+    A published number is shown only where the runs of its algorithm were evaluated in the environment of the data set.
     """
-    columns = _columns(found)
+    columns = _columns(comparison)
     head = ["data"] + [label(method) if where is None else f"{label(method)}: {where}" for method, where in columns]
     body, elsewhere = [], {}
-    for data in found.data:
-        groups = {group.method: group for group in found.of(data)}
+    for data in comparison.data:
+        groups = {group.method: group for group in comparison.of(data)}
         best = max((g.interval.value for g in groups.values() if g.interval), default=None)
         unit = "" if next(iter(groups.values())).scored else " (return)"
         row = [Cell(f"{data}{unit}")]
@@ -98,14 +98,16 @@ PUBLISHED = {"paper": paper_score, "CORL": corl_score}
 SOURCES = {"paper": PAPER, "CORL": CORL}
 
 
-def _columns(found: Comparison) -> list[tuple[str, str | None]]:
+def _columns(comparison: Comparison) -> list[tuple[str, str | None]]:
     """Our columns (method, None); after the last one of an algorithm those of the sources that have numbers for it."""
     columns: list[tuple[str, str | None]] = []
-    algos = [method.partition(VARIANT)[0] for method in found.methods]
-    for i, (method, algo) in enumerate(zip(found.methods, algos, strict=True)):
+    algos = [method.partition(VARIANT)[0] for method in comparison.methods]
+    for i, (method, algo) in enumerate(zip(comparison.methods, algos, strict=True)):
         columns.append((method, None))
         if algo not in algos[i + 1 :]:
-            columns += [(algo, name) for name, score in PUBLISHED.items() if any(score(d, algo) for d in found.data)]
+            columns += [
+                (algo, name) for name, score in PUBLISHED.items() if any(score(d, algo) for d in comparison.data)
+            ]
     return columns
 
 
@@ -134,31 +136,34 @@ def _score(score: Score | None) -> Cell:
     return Cell("") if score is None else Cell(score.text, score.mean)
 
 
-def robustness_table(found: Comparison, note: str) -> Table:
+def robustness_table(comparison: Comparison, note: str) -> Table:
     """The percent difference of the worst episode at the last evaluation, mean over seeds."""
     body = []
-    for data in found.data:
-        groups = {group.method: worst_differences(group) for group in found.of(data)}
+    for data in comparison.data:
+        groups = {group.method: worst_differences(group) for group in comparison.of(data)}
         cells = [Cell(data)]
-        for method in found.methods:
+        for method in comparison.methods:
             values = groups.get(method) or []
             cells.append(Cell(f"{np.mean(values):.1f}", float(np.mean(values))) if values else Cell("–"))
         body.append(cells)
-    told = (
+    definition = (
         f"100 (worst - mean) / |mean| over the first {WORST_OF} episodes of a run's last evaluation, mean over seeds; "
         "0 is the most robust."
     )
     return Table(
-        "Percent difference of the worst episode", ["data", *map(label, found.methods)], body, f"{note} {told}"
+        "Percent difference of the worst episode",
+        ["data", *map(label, comparison.methods)],
+        body,
+        f"{note} {definition}",
     )
 
 
-def sensitivity_table(found: Comparison, note: str) -> Table:
+def sensitivity_table(comparison: Comparison, note: str) -> Table:
     """How far scores lie apart over lambda: of S-DICE, and of O-DICE for each eta."""
     body = []
-    for data in found.data:
+    for data in comparison.data:
         lines: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
-        for group in found.of(data):
+        for group in comparison.of(data):
             algo, chosen = parse(group.method)
             if group.interval is not None and "lam" in chosen:
                 eta = f"eta {chosen['eta']}" if "eta" in chosen else "–"
@@ -190,7 +195,7 @@ WORST_OF = 10
 
 def worst_differences(group: Group) -> list[float]:
     """One percent difference for each finished seed whose last mean is not 0, as the paper takes it."""
-    found = []
+    differences = []
     for run in group.finished:
         last = list(rows(run.path / "evaluations.jsonl"))[-1:]
         if not last or not run.evaluations:
@@ -198,8 +203,8 @@ def worst_differences(group: Group) -> list[float]:
         returns = np.asarray(last[0]["returns"][:WORST_OF], float)
         values = normalized_score(returns, run.evaluations[-1].reference) if group.scored else returns
         if mean := float(np.mean(values)):
-            found.append(100.0 * (float(np.min(values)) - mean) / abs(mean))
-    return found
+            differences.append(100.0 * (float(np.min(values)) - mean) / abs(mean))
+    return differences
 
 
 def metric_curve(group: Group, name: str) -> Curve:
@@ -217,14 +222,16 @@ def metric_curve(group: Group, name: str) -> Curve:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def figure3(found: Comparison, title: str) -> Figure:
+def figure3(comparison: Comparison, title: str) -> Figure:
     """Above: the worst episode at the last evaluation. Below: the feature product over training, for each data set."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
     products = {
-        data: [(group, curve) for group in found.of(data) if (curve := metric_curve(group, "feature_product")).steps]
-        for data in found.data
+        data: [
+            (group, curve) for group in comparison.of(data) if (curve := metric_curve(group, "feature_product")).steps
+        ]
+        for data in comparison.data
     }
     shown = [data for data, curves in products.items() if curves]
     columns = columns_for(len(shown))
@@ -235,12 +242,12 @@ def figure3(found: Comparison, title: str) -> Figure:
         top, *below = figure.subfigures(
             1 + bool(lines), 1, height_ratios=[3.4, *([2.6 * lines] * bool(lines))], squeeze=False
         )[:, 0]
-        _differences(top.subplots(), found)
+        _differences(top.subplots(), comparison)
         if below:
             flat = list(below[0].subplots(lines, columns, squeeze=False).flat)
             for axes, data in zip(flat, shown, strict=False):
                 for group, curve in products[data]:
-                    _line(axes, found, group.method, curve)
+                    _line(axes, comparison, group.method, curve)
                 axes.set_title(data, fontsize=8.5)
                 _logarithmic(axes, all(value > 0 for _, curve in products[data] for value in curve.mean))
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _thousands(x)))
@@ -267,11 +274,11 @@ def _thousands(value: float) -> str:
     return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
-def _differences(axes: Axes, found: Comparison) -> None:
-    width = 0.8 / max(len(found.methods), 1)
-    for i, method in enumerate(found.methods):
-        for at, data in enumerate(found.data):
-            values = [v for group in found.of(data) if group.method == method for v in worst_differences(group)]
+def _differences(axes: Axes, comparison: Comparison) -> None:
+    width = 0.8 / max(len(comparison.methods), 1)
+    for i, method in enumerate(comparison.methods):
+        for at, data in enumerate(comparison.data):
+            values = [v for group in comparison.of(data) if group.method == method for v in worst_differences(group)]
             if not values:
                 continue
             x = at - 0.4 + width * (i + 0.5)
@@ -280,19 +287,19 @@ def _differences(axes: Axes, found: Comparison) -> None:
             axes.scatter([x] * len(values), values, s=10, color="#1f2430", zorder=3, linewidths=0)
     axes.axhline(0, color=FAINT, linewidth=0.8)
     axes.set_xticks(
-        range(len(found.data)),
-        found.data,
-        rotation=20 if len(found.data) > 3 else 0,
-        ha="right" if len(found.data) > 3 else "center",
+        range(len(comparison.data)),
+        comparison.data,
+        rotation=20 if len(comparison.data) > 3 else 0,
+        ha="right" if len(comparison.data) > 3 else "center",
         fontsize=8,
     )
     axes.set_ylabel("worst episode: % off the mean", fontsize=8.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(found.methods), fontsize=9)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(comparison.methods), fontsize=9)
 
 
-def _line(axes: Axes, found: Comparison, method: str, curve: Curve) -> None:
-    color = LIGHT[found.methods.index(method) % COLORS]
+def _line(axes: Axes, comparison: Comparison, method: str, curve: Curve) -> None:
+    color = LIGHT[comparison.methods.index(method) % COLORS]
     steps, mean, low, high = curve
     marker = "o" if len(steps) == 1 else None
     axes.plot(steps, mean, color=color, linewidth=1.6, marker=marker, markersize=4, label=label(method))
@@ -300,18 +307,18 @@ def _line(axes: Axes, found: Comparison, method: str, curve: Curve) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def sensitivity_figure(found: Comparison, title: str) -> Figure:
-    """For each data set a map of O-DICE's scores over lambda and eta, and beside it S-DICE's over lambda."""
+def sensitivity_figure(comparison: Comparison, title: str) -> Figure:
+    """For each data set a map of O-DICE's scores over lambda and eta, and S-DICE's over lambda."""
     from matplotlib.figure import Figure
 
-    columns = columns_for(len(found.data), 3)
+    columns = columns_for(len(comparison.data), 3)
     with figure_style():
-        figure = Figure(figsize=(4.6 * columns, 3.9 * -(-len(found.data) // columns) + 0.3), layout="constrained")
+        figure = Figure(figsize=(4.6 * columns, 3.9 * -(-len(comparison.data) // columns) + 0.3), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-        flat = list(figure.subplots(-(-len(found.data) // columns), columns, squeeze=False).flat)
-        for axes, data in zip(flat, found.data, strict=False):
-            _map(figure, axes, data, found.of(data))
-        for axes in flat[len(found.data) :]:
+        flat = list(figure.subplots(-(-len(comparison.data) // columns), columns, squeeze=False).flat)
+        for axes, data in zip(flat, comparison.data, strict=False):
+            _map(figure, axes, data, comparison.of(data))
+        for axes in flat[len(comparison.data) :]:
             axes.axis("off")
     return figure
 

@@ -37,7 +37,7 @@ from odice.machine import cores
 from odice.training.pool import run_workers
 
 SUFFIX = "-local"
-"""In the name of every file: a result on such a log says so wherever it stands."""
+"""In the name of every file, so that every result on such a log shows it."""
 FOLDER = Path("runs", "suite")
 FACTS_BYTES = 1 << 20
 BUDGET = 200_000
@@ -49,7 +49,7 @@ TRAINING = Training(
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayLog:
     """A learner's own history, up to its medium policy or to the end of its budget."""
 
     env: str
@@ -57,7 +57,7 @@ class Replay:
     budget: int = BUDGET
     training: Training = field(default_factory=lambda: TRAINING)
 
-    def make(self, place: Place) -> Dataset:
+    def make(self, place: SuiteFolder) -> Dataset:
         options = {"budget": self.budget, "training": self.training, "quiet": place.quiet}
         return collect(self.env, self.recipe, behavior=place.behavior(self.env), **options)
 
@@ -73,7 +73,7 @@ class Walk:
     env: str
     steps: int
 
-    def make(self, place: Place) -> Dataset:
+    def make(self, place: SuiteFolder) -> Dataset:
         return collect_maze(self.env, self.steps)
 
     @property
@@ -90,7 +90,7 @@ class Choices:
     habits: tuple[float, ...] = HABITS
     """Of those who balance the pole."""
 
-    def make(self, place: Place) -> Dataset:
+    def make(self, place: SuiteFolder) -> Dataset:
         if self.env == HOSPITAL:
             return hospital_log(self.episodes)
         return cartpole_log(self.episodes, habits=self.habits)
@@ -100,11 +100,11 @@ class Choices:
         return self.env
 
 
-class Log(NamedTuple):
+class SuiteLog(NamedTuple):
     """A log of the suite."""
 
     about: str
-    recipe: Replay | Walk | Choices
+    recipe: ReplayLog | Walk | Choices
     minutes: float
     """Of one core, about, on the machine of docs/suite.md."""
 
@@ -117,31 +117,33 @@ ANTS = {
 }
 
 
-def _suite() -> dict[str, Log]:
-    found: dict[str, Log] = {}
+def _suite() -> dict[str, SuiteLog]:
+    logs: dict[str, SuiteLog] = {}
     for robot, env in (("hopper", "Hopper-v5"), ("halfcheetah", "HalfCheetah-v5"), ("walker2d", "Walker2d-v5")):
         until = f"what one SAC learner saw in {env} until its policy was medium"
-        found[f"{robot}-medium-replay"] = Log(until, Replay(env, "medium-replay"), 15)
-        whole = f"what the same learner saw in its {BUDGET:,} steps"
-        found[f"{robot}-full-replay"] = Log(whole, Replay(env, "full-replay"), 5)
+        logs[f"{robot}-medium-replay"] = SuiteLog(until, ReplayLog(env, "medium-replay"), 15)
+        full = f"what the same learner saw in its {BUDGET:,} steps"
+        logs[f"{robot}-full-replay"] = SuiteLog(full, ReplayLog(env, "full-replay"), 5)
     for size in ("umaze", "medium", "large"):
         about = "a ball walks from anywhere to anywhere; the reward is at one goal"
-        found[f"pointmaze-{size}-diverse"] = Log(about, Walk(f"pointmaze-{size}-diverse", 200_000), 1)
+        logs[f"pointmaze-{size}-diverse"] = SuiteLog(about, Walk(f"pointmaze-{size}-diverse", 200_000), 1)
     for name, about in ANTS.items():
-        found[name] = Log(f"D4RL's ant in D4RL's maze, {about}", Walk(name, 200_000), 2)
-    found["hospital"] = Log("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
-    found["cartpole-mixture"] = Log("ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1)
+        logs[name] = SuiteLog(f"D4RL's ant in D4RL's maze, {about}", Walk(name, 200_000), 2)
+    logs["hospital"] = SuiteLog("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
+    logs["cartpole-mixture"] = SuiteLog(
+        "ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1
+    )
     few = "one habit that is right more often than not, among ten: most steps are wrong"
-    found["cartpole-few-good"] = Log(few, Choices(CARTPOLE, 3000, FEW_GOOD), 0.1)
-    return found
+    logs["cartpole-few-good"] = SuiteLog(few, Choices(CARTPOLE, 3000, FEW_GOOD), 0.1)
+    return logs
 
 
 SUITE = _suite()
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where logs are made, and what they are made with."""
+class SuiteFolder:
+    """The folder of the logs, and the options with which they are made."""
 
     folder: Path = FOLDER
     quiet: bool = False
@@ -162,22 +164,22 @@ class Place:
 
 def chosen(names: Sequence[str]) -> list[str]:
     """The names of these logs, with or without the suffix; of all without any."""
-    found = [name.removesuffix(SUFFIX) for name in names] or list(SUITE)
-    for name in found:
+    chosen_names = [name.removesuffix(SUFFIX) for name in names] or list(SUITE)
+    for name in chosen_names:
         if name not in SUITE:
             raise unknown_name("log of the suite", name, SUITE)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen_names))
 
 
-def make_suite(names: Sequence[str], place: Place, workers: int | None = None) -> list[str]:
+def make_suite(names: Sequence[str], place: SuiteFolder, workers: int | None = None) -> list[str]:
     """Make what is missing; gives the names that were made. Each learner has a process on a core of its own."""
     missing = [name for name in chosen(names) if place.facts(name) is None]
     groups: dict[str, list[str]] = {}
     for name in missing:
         groups.setdefault(SUITE[name].recipe.group, []).append(name)
-    told = {**dataclasses.asdict(place), "folder": str(place.folder.resolve())}
+    job = {**dataclasses.asdict(place), "folder": str(place.folder.resolve())}
     commands = {
-        members[0]: ["-m", "odice.experiments.suite", json.dumps({"names": members, "place": told})]
+        members[0]: ["-m", "odice.experiments.suite", json.dumps({"names": members, "place": job})]
         for members in groups.values()
     }
     codes = run_workers(commands, workers or cores(), where=f"{place.folder} has all there is", pinned=True)
@@ -188,8 +190,8 @@ def make_suite(names: Sequence[str], place: Place, workers: int | None = None) -
     return missing
 
 
-def make_log(name: str, log: Log, place: Place) -> Dataset:
-    """Make one log, here and now, and write it with its facts."""
+def make_log(name: str, log: SuiteLog, place: SuiteFolder) -> Dataset:
+    """Make one log and write it with its facts."""
     began = time.process_time()
     dataset = log.recipe.make(place)
     path = dataset.save(place.file(name))
@@ -215,11 +217,11 @@ def file_checksum(path: Path) -> str:
 
 def main(argument: str) -> int:
     """A worker: make the logs of one learner, one after the other."""
-    told: Mapping[str, Any] = json.loads(argument)
+    job: Mapping[str, Any] = json.loads(argument)
 
     def work() -> None:
-        place = Place(**{**told["place"], "folder": Path(told["place"]["folder"])})
-        for name in told["names"]:
+        place = SuiteFolder(**{**job["place"], "folder": Path(job["place"]["folder"])})
+        for name in job["names"]:
             made = make_log(name, SUITE[name], place)
             print(f"{place.file(name)}: {made.n_episodes:,} episodes, {made.n_steps:,} steps", flush=True)
 

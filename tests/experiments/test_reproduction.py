@@ -6,7 +6,7 @@ import pytest
 
 from odice.experiments import reproduction
 from odice.experiments.published import corl_score, paper_score
-from odice.experiments.reproduction import Place, gather, label, metric_curve, parse
+from odice.experiments.reproduction import StudyRun, gather, label, metric_curve, parse
 from odice.reports.tables import table_csv, table_latex, table_markdown
 from tests.reports.made import make_run
 
@@ -18,7 +18,7 @@ HALF = [[100.0, 60.0], [120.0, 80.0]]  # scores 40 and 50: the run's number is 4
 def place(folder, data, method, returns=HALF, seed=0, **options):
     options.setdefault("env", data)
     path = make_run(folder / data / method / f"seed-{seed}", returns, algo=parse(method)[0], seed=seed, **options)
-    return Place(data, method, path)
+    return StudyRun(data, method, path)
 
 
 def texts(table, row):

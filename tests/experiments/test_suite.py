@@ -19,7 +19,7 @@ from odice.envs.hospital import HOSPITAL, greedy_treatment
 from odice.envs.make import make, resolve
 from odice.errors import OdiceError
 from odice.experiments import suite
-from odice.experiments.suite import SUITE, Choices, Log, Place, Replay, Walk, chosen, make_log
+from odice.experiments.suite import SUITE, Choices, ReplayLog, SuiteFolder, SuiteLog, Walk, chosen, make_log
 from odice.training.pool import ONE_THREAD
 
 SMALL = Training(
@@ -35,10 +35,10 @@ SMALL = Training(
 MAKE = """
 import sys
 from pathlib import Path
-from odice.experiments.suite import Log, Place, Replay, make_log
+from odice.experiments.suite import SuiteLog, SuiteFolder, ReplayLog, make_log
 from tests.collection.test_suite import SMALL
-log = Log("", Replay("odice/LQR-v0", "full-replay", budget=int(sys.argv[2]), training=SMALL), 1)
-make_log("lqr", log, Place(Path(sys.argv[1]), quiet=True))
+log = SuiteLog("", ReplayLog("odice/LQR-v0", "full-replay", budget=int(sys.argv[2]), training=SMALL), 1)
+make_log("lqr", log, SuiteFolder(Path(sys.argv[1]), quiet=True))
 """
 
 
@@ -69,18 +69,20 @@ def test_a_log_that_was_killed_in_the_middle_is_the_same_file(tmp_path):
         last = start(folder)
         assert last.wait(240) == 0
     assert bytes_of(tmp_path / "undisturbed") == bytes_of(tmp_path / "killed")
-    facts = Place(tmp_path / "killed").facts("lqr")
+    facts = SuiteFolder(tmp_path / "killed").facts("lqr")
     assert facts["steps"] == 3000
     assert facts["fingerprint"] == odice.load(tmp_path / "killed" / "lqr-local.hdf5").fingerprint
 
 
 def test_the_medium_replay_is_the_beginning_of_the_full_one(tmp_path):
-    place = Place(tmp_path, quiet=True)
+    place = SuiteFolder(tmp_path, quiet=True)
     training = SMALL
     target = resolve("odice/LQR-v0").reference
     assert target is not None
     made = {
-        recipe: make_log(recipe, Log("", Replay("odice/LQR-v0", recipe, budget=600, training=training), 1), place)
+        recipe: make_log(
+            recipe, SuiteLog("", ReplayLog("odice/LQR-v0", recipe, budget=600, training=training), 1), place
+        )
         for recipe in ("medium-replay", "full-replay")
     }
     medium, full = made["medium-replay"], made["full-replay"]
@@ -96,7 +98,7 @@ def test_the_medium_replay_is_the_beginning_of_the_full_one(tmp_path):
 def test_choices_are_the_same_bytes_again(tmp_path, recipe, steps):
     files = []
     for name in ("a", "b"):
-        make_log("x", Log("", recipe, 1), Place(tmp_path / name))
+        make_log("x", SuiteLog("", recipe, 1), SuiteFolder(tmp_path / name))
         files.append((tmp_path / name / "x-local.hdf5").read_bytes())
     assert files[0] == files[1]
     data = odice.load(tmp_path / "a" / "x-local.hdf5")
@@ -110,13 +112,13 @@ def test_a_walk_is_the_same_bytes_again(tmp_path):
     pytest.importorskip("gymnasium_robotics")
     files = []
     for name in ("a", "b"):
-        make_log("x", Log("", Walk("pointmaze-umaze-diverse", 400), 1), Place(tmp_path / name))
+        make_log("x", SuiteLog("", Walk("pointmaze-umaze-diverse", 400), 1), SuiteFolder(tmp_path / name))
         files.append((tmp_path / name / "x-local.hdf5").read_bytes())
     assert files[0] == files[1]
 
 
 def test_a_walk_of_the_ant(tmp_path):
-    made = make_log("x", Log("", Walk("antmaze-umaze-diverse", 60), 1), Place(tmp_path))
+    made = make_log("x", SuiteLog("", Walk("antmaze-umaze-diverse", 60), 1), SuiteFolder(tmp_path))
     assert (made.n_steps, made.spec.obs_dim, made.meta.env_id) == (60, 29, "antmaze-umaze-diverse")
 
 
