@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from odice.cli.where import WhereFlags
+from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
     from odice.experiments.reproduce import StudyLog, StudyRun
     from odice.reports.compare import Comparison
     from odice.reports.tables import Table
-    from odice.sweeps.matrix import Cell
+    from odice.sweeps.runs import SweepRun
 
 ABOUT = (
     "Train what a table or figure of the paper needs, and write it. Run the same command again to continue: what is "
@@ -60,7 +60,7 @@ class ReproduceFlags:
     """NAME=VALUE: a setting or option for all runs; NAME=VALUE,VALUE...: a run for each."""
     out: Path | None = None
     """Folder for runs, tables and figures (default: runs/reproduce/d4rl or runs/reproduce/local)."""
-    at: tyro.conf.OmitArgPrefixes[WhereFlags] = field(default_factory=WhereFlags)
+    at: tyro.conf.OmitArgPrefixes[WorkerFlags] = field(default_factory=WorkerFlags)
     report_only: bool = False
     """Train nothing: write what the finished runs give."""
     quiet: bool = False
@@ -85,18 +85,18 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
 
 
 def _study(flags: ReproduceFlags, out: Path) -> int:
-    from odice.sweeps.one_run import check_outcomes, run_matrix
+    from odice.sweeps.execute import check_outcomes, run_sweep
 
     sources, missing = _sources(flags)
     for sentence in missing:
         print(f"missing: {sentence}", flush=True)
     if not sources:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
-    where = flags.at.where()
-    out = where.folder(out)
+    backend = flags.at.backend()
+    out = backend.folder(out)
     cells, places = _cells(flags, sources, out)
     runs = out / "runs"
-    outcomes = {} if flags.report_only else run_matrix(runs, cells, where, flags.at.retries, flags.quiet)
+    outcomes = {} if flags.report_only else run_sweep(runs, cells, backend, flags.at.retries, flags.quiet)
     if any((cell.path / "config.json").exists() for cell in cells):
         _report(flags, cells, places, missing, out)
     elif flags.report_only:
@@ -125,7 +125,7 @@ def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
     return local_sources(flags.logs, flags.suite_dir)
 
 
-def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[Cell], list[StudyRun]]:
+def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[SweepRun], list[StudyRun]]:
     from odice.cli.sweep import axes
     from odice.experiments.reproduce import STUDIES, StudyOptions, study_cells
 
@@ -148,7 +148,9 @@ def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[l
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _report(flags: ReproduceFlags, cells: list[Cell], places: list[StudyRun], missing: list[str], out: Path) -> None:
+def _report(
+    flags: ReproduceFlags, cells: list[SweepRun], places: list[StudyRun], missing: list[str], out: Path
+) -> None:
     from dataclasses import replace
 
     from odice.experiments import reproduction
@@ -172,7 +174,7 @@ def _report(flags: ReproduceFlags, cells: list[Cell], places: list[StudyRun], mi
         print(f"{path}: written")
 
 
-def _about(flags: ReproduceFlags, cells: list[Cell]) -> str:
+def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
     steps = sorted({cell.steps for cell in cells})
     updates = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     seeds = len({cell.settings.options.seed for cell in cells})

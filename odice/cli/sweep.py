@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import tyro
 
-from odice.cli.where import WhereFlags
+from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
 ABOUT = (
@@ -20,7 +20,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class SweepFlags:
-    """The matrix, and what all of its runs share."""
+    """Which runs, and what they share."""
 
     data: tuple[str, ...]
     """What to learn from, as in `odice train`; NAME=PATH chooses the name of its folder."""
@@ -35,7 +35,11 @@ class SweepFlags:
     algorithms that have it. Lists in brackets: value_hidden=[256,256],[64,64]."""
     out: str = "runs/sweep"
     """The folder of the runs: OUT/DATA/ALGO[-settings]/seed-N."""
-    at: tyro.conf.OmitArgPrefixes[WhereFlags] = field(default_factory=WhereFlags)
+    at: tyro.conf.OmitArgPrefixes[WorkerFlags] = field(default_factory=WorkerFlags)
+    part: str | None = None
+    """I/N: only the I-th of N parts of the runs, from 1/N to N/N; for Slurm arrays, with the same OUT in every job."""
+    dry_run: bool = False
+    """List the runs; train nothing, write nothing."""
     quiet: bool = False
     """Print nothing but warnings, errors and the summary."""
     preset: Literal["paper", "reference", "corl"] | None = None
@@ -72,17 +76,17 @@ class SweepFlags:
 
 def axes(given: tuple[str, ...]) -> dict[str, list[Any]]:
     """`lam=0.5,0.7` as {"lam": [0.5, 0.7]}. A value is JSON where it can be, and text otherwise."""
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for text in given:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not name or not equals or not values:
             raise OdiceError(f"--set takes NAME=VALUE,VALUE..., as in lam=0.5,0.7; got {text!r}.")
-        if name in found:
+        if name in values_of:
             raise OdiceError(f"--set names {name!r} twice; put all of its values into one, separated by commas.")
         parts = re.findall(r"(?:\[[^\]]*\]|[^,\[])+", values)
-        found[name] = [_value(part.strip()) for part in parts]
-    return found
+        values_of[name] = [_value(part.strip()) for part in parts]
+    return values_of
 
 
 def _value(text: str) -> Any:
@@ -95,13 +99,17 @@ def _value(text: str) -> Any:
 def main(argv: list[str]) -> int:
     flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
     from odice.sweeps.board import summary
-    from odice.sweeps.matrix import make_cells
-    from odice.sweeps.one_run import check_outcomes, run_matrix
+    from odice.sweeps.execute import Part, check_outcomes, listing, run_sweep
+    from odice.sweeps.runs import make_runs
 
-    where = flags.at.where()
-    out = where.folder(flags.out)
-    cells = make_cells(out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
-    outcomes = run_matrix(out, cells, where, flags.at.retries, flags.quiet)
-    print(summary(cells), flush=True)
+    backend, part = flags.at.backend(), None if flags.part is None else Part.parse(flags.part)
+    out = backend.folder(flags.out)
+    runs = make_runs(out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
+    chosen = runs if part is None else part.choose(runs)
+    if flags.dry_run:
+        print(listing(chosen))
+        return 0
+    outcomes = run_sweep(out, runs, backend, flags.at.retries, flags.quiet, part)
+    print(summary(chosen), flush=True)
     check_outcomes(flags.out, outcomes)
     return 0

@@ -30,7 +30,7 @@ from odice.experiments.suite import chosen as suite_names
 from odice.presets import PRESETS, preset
 from odice.presets.imitation import SEEDS as IMITATION_SEEDS
 from odice.presets.imitation import TRAJECTORIES
-from odice.sweeps.matrix import NOT_VARIED, Cell, make_cells
+from odice.sweeps.runs import NOT_VARIED, SweepRun, make_runs
 from odice.training.options import RunOptions
 
 EXPERTS = ("hopper-expert-v2", "walker2d-expert-v2")
@@ -220,12 +220,12 @@ class StudyOptions(NamedTuple):
 
 def study_cells(
     study: Study, sources: Sequence[StudyLog], algos: Sequence[str], options: StudyOptions, out: Path
-) -> tuple[list[Cell], list[StudyRun], list[str]]:
+) -> tuple[list[SweepRun], list[StudyRun], list[str]]:
     """Every run of a study, the place of each in its table, and a sentence for each combination that there is not.
 
     Two columns with the same settings share their runs.
     """
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepRun] = {}
     places: list[StudyRun] = []
     notes: list[str] = []
     local = any(source.local for source in sources)
@@ -273,7 +273,7 @@ def _columns_of(algo: str, columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if column.algo == algo] or [Column(algo)]
 
 
-def _key(cell: Cell) -> str:
+def _key(cell: SweepRun) -> str:
     """What two runs that are the same one have in common."""
     options = cell.settings.options
     return json.dumps([options.seed, str(options.data), options.algo, cell.identity], sort_keys=True)
@@ -287,7 +287,7 @@ def _column_cells(
     options: StudyOptions,
     seeds: Sequence[int],
     out: Path,
-) -> Iterator[Cell]:
+) -> Iterator[SweepRun]:
     """The runs of a column on one data set."""
     algo = column.algo
     name = preset_of(algo, column.preset or options.preset, study.imitation)
@@ -296,17 +296,17 @@ def _column_cells(
     given = {key: value for key, value in given.items() if key not in own}
     data = [f"{source.name}={source.data}"]
     for seed in seeds:
-        for cell in make_cells(out, data, [algo], 1, seed, axes=own, preset=name, **given):
+        for cell in make_runs(out, data, [algo], 1, seed, axes=own, preset=name, **given):
             yield _moved(cell, out, column) if column.variant else cell
 
 
-def _moved(cell: Cell, out: Path, column: Column) -> Cell:
+def _moved(cell: SweepRun, out: Path, column: Column) -> SweepRun:
     """The same run in the folder of its column."""
     data, method, seed = cell.name.split("/")
     method = method.replace(column.algo, column.method, 1)
     name = f"{data}/{method}/{seed}"
     options = dataclasses.replace(cell.settings.options, out=str(out / name))
-    return Cell(name, cell.settings._replace(options=options))
+    return SweepRun(name, cell.settings._replace(options=options))
 
 
 def preset_of(algo: str, chosen: str, imitation: bool = False) -> str | None:

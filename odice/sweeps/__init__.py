@@ -1,1 +1,1 @@
-"""Many runs: the cells of a sweep, the processes or the Ray cluster that run them, the store of their results."""
+"""Many runs: the runs of a sweep, the processes or the Ray cluster that train them, the store of their results."""

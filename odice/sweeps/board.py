@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a live table in a terminal, plain lines everywhere else, and a summary at the end."""
+"""The progress of a sweep: a live table in a terminal, plain lines everywhere else, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odice.d4rl import brief
-from odice.sweeps.matrix import Attempt, Cell, Outcome, Watcher, result, step
-from odice.training.progress import _clock
+from odice.sweeps.driver import Attempt, Outcome, Watcher
+from odice.sweeps.runs import SweepRun, result, step
+from odice.training.progress import duration
 
-LOOK_SECONDS = 1.0
-"""Time between two looks at how far the cells have come."""
+REFRESH_SECONDS = 1.0
+"""Time between two updates of the table."""
 PLAIN_SECONDS = 30.0
 """Time between two plain lines."""
 
 
 class Board(Watcher):
-    """Prints what the driver does. In a terminal, finished cells only count; failures stay on the screen."""
+    """Prints what the driver does. In a terminal, finished runs only count; failures stay on the screen."""
 
     def __init__(self, quiet: bool = False):
         self._quiet, self._live = quiet, None
-        self._looked = self._printed = time.monotonic()
-        self._cells: Sequence[Cell] = ()
+        self._refreshed = self._printed = time.monotonic()
+        self._runs: Sequence[SweepRun] = ()
         self._outcomes: Mapping[str, Outcome] = {}
         self._workers = 1
         self._speed = Speed()
@@ -49,51 +50,51 @@ class Board(Watcher):
         elif not self._quiet:
             print(text, flush=True)
 
-    # --- what the driver says -----------------------------------------------------------------------------------------
+    # --- events of the driver -----------------------------------------------------------------------------------------
 
-    def begin(self, cells: Sequence[Cell], workers: int, outcomes: Mapping[str, Outcome]) -> None:
-        self._cells, self._workers, self._outcomes = cells, workers, outcomes
+    def begin(self, runs: Sequence[SweepRun], workers: int, outcomes: Mapping[str, Outcome]) -> None:
+        self._runs, self._workers, self._outcomes = runs, workers, outcomes
         done = f", {len(outcomes)} of them finished already" if outcomes else ""
-        self.note(f"{len(cells)} cells{done}; {workers} at a time")
+        self.note(f"{len(runs)} runs{done}; {workers} at a time")
 
     def started(self, attempt: Attempt) -> None:
         if self._live is None:
             there = f", from step {attempt.first_step:,} or before" if attempt.first_step else ""
-            self.note(f"started   {attempt.cell.name}{there}")
+            self.note(f"started   {attempt.run.name}{there}")
 
     def ended(self, attempt: Attempt, outcome: Outcome, again: bool) -> None:
         self._speed.add(attempt, time.monotonic())
-        name = attempt.cell.name
+        name = attempt.run.name
         if outcome.ending == "finished":
             if self._live is None:
-                self.note(f"finished  {name} ({len(self._outcomes)} of {len(self._cells)})")
+                self.note(f"finished  {name} ({len(self._outcomes)} of {len(self._runs)})")
             return
-        told = "".join(f"\n    {line}" for line in outcome.told.splitlines())
-        self.note(f"{outcome.ending:<9} {name} ({_exit(outcome.code)}){', to be tried again' if again else ''}{told}")
+        tail = "".join(f"\n    {line}" for line in outcome.tail.splitlines())
+        self.note(f"{outcome.ending:<9} {name} ({_exit(outcome.code)}){', to be tried again' if again else ''}{tail}")
 
-    def look(self, running: Collection[Attempt]) -> None:
+    def progress(self, running: Collection[Attempt]) -> None:
         now = time.monotonic()
-        if self._quiet or now - self._looked < LOOK_SECONDS:
+        if self._quiet or now - self._refreshed < REFRESH_SECONDS:
             return
-        self._looked = now
+        self._refreshed = now
         if self._live is not None:
             self._live.update(self._table(running, now))
         elif now - self._printed >= PLAIN_SECONDS:
             self._printed = now
             print(self._line(running, now), flush=True)
 
-    # --- how it looks -------------------------------------------------------------------------------------------------
+    # --- the text -------------------------------------------------------------------------------------------------
 
     def _line(self, running: Collection[Attempt], now: float) -> str:
         ended = [outcome.ending for outcome in self._outcomes.values()]
-        parts = [f"{ended.count('finished')} of {len(self._cells)} cells finished", f"{len(running)} running"]
+        parts = [f"{ended.count('finished')} of {len(self._runs)} runs finished", f"{len(running)} running"]
         parts += [f"{ended.count(kind)} {kind}" for kind in ("diverged", "failed") if kind in ended]
         return ", ".join([*parts, f"{self._left(running, now)} left"])
 
     def _left(self, running: Collection[Attempt], now: float) -> str:
-        open_cells = [cell for cell in self._cells if cell.name not in self._outcomes]
-        seconds = self._speed.left(open_cells, running, self._workers, now)
-        return "?" if seconds is None else _clock(seconds)
+        open_runs = [run for run in self._runs if run.name not in self._outcomes]
+        seconds = self._speed.left(open_runs, running, self._workers, now)
+        return "?" if seconds is None else duration(seconds)
 
     def _table(self, running: Collection[Attempt], now: float) -> Any:
         from rich.console import Group
@@ -101,15 +102,13 @@ class Board(Watcher):
         from rich.text import Text
 
         table = Table(box=None)
-        table.add_column("cell", no_wrap=True, overflow="ellipsis")
+        table.add_column("run", no_wrap=True, overflow="ellipsis")
         for column in ("step", "of", "updates/s"):
             table.add_column(column, justify="right", no_wrap=True)
         for attempt in running:
-            at = step(attempt.cell)
+            at = step(attempt.run)
             rate = max(at - attempt.first_step, 0) / max(now - attempt.began, 1e-9)
-            table.add_row(
-                Text(attempt.cell.name), f"{at:,}", f"{attempt.cell.steps:,}", f"{rate:,.0f}" if at else "..."
-            )
+            table.add_row(Text(attempt.run.name), f"{at:,}", f"{attempt.run.steps:,}", f"{rate:,.0f}" if at else "...")
         return Group(self._line(running, now), table)
 
 
@@ -125,33 +124,33 @@ class Speed:
 
     def add(self, attempt: Attempt, now: float) -> None:
         """Count what an attempt has done."""
-        self._known[attempt.cell.group] = _counted(self._known, attempt, now)
+        self._known[attempt.run.group] = _counted(self._known, attempt, now)
 
-    def left(self, cells: Sequence[Cell], running: Collection[Attempt], workers: int, now: float) -> float | None:
-        """Seconds until these cells are finished; None as long as nothing is known. Unknown groups count as the mean
+    def left(self, runs: Sequence[SweepRun], running: Collection[Attempt], workers: int, now: float) -> float | None:
+        """Seconds until these runs are finished; None as long as nothing is known. Unknown groups count as the mean
         one."""
         known = dict(self._known)
         for attempt in running:
-            known[attempt.cell.group] = _counted(known, attempt, now)
+            known[attempt.run.group] = _counted(known, attempt, now)
         rates = {group: updates / seconds for group, (updates, seconds) in known.items() if updates}
         if not rates:
             return None
         mean = statistics.fmean(rates.values())
-        each = [(cell.steps - step(cell)) / rates.get(cell.group, mean) for cell in cells]
+        each = [(run.steps - step(run)) / rates.get(run.group, mean) for run in runs]
         return max(sum(each) / workers, max(each, default=0.0))
 
 
 def _counted(known: Mapping[str, tuple[int, float]], attempt: Attempt, now: float) -> tuple[int, float]:
-    updates, seconds = known.get(attempt.cell.group, (0, 0.0))
-    return updates + max(step(attempt.cell) - attempt.first_step, 0), seconds + now - attempt.began
+    updates, seconds = known.get(attempt.run.group, (0, 0.0))
+    return updates + max(step(attempt.run) - attempt.first_step, 0), seconds + now - attempt.began
 
 
-def summary(cells: Sequence[Cell]) -> str:
+def summary(runs: Sequence[SweepRun]) -> str:
     """The final evaluation of every group, as the mean over the seeds that are finished."""
-    lines = [("cells", "seeds", "last return", "score")]
+    lines = [("runs", "seeds", "last return", "score")]
     groups: dict[str, list[dict[str, Any] | None]] = {}
-    for cell in cells:
-        groups.setdefault(cell.group, []).append(result(cell))
+    for run in runs:
+        groups.setdefault(run.group, []).append(result(run))
     for group, results in groups.items():
         done = [each for each in results if each]
         seeds = f"{len(done)}" if len(done) == len(results) else f"{len(done)} of {len(results)}"

@@ -1,7 +1,7 @@
-"""The matrix on a Ray cluster: every cell is a Ray task, and Ray decides where and when it runs.
+"""A sweep on a Ray cluster: every run is a Ray task, and Ray decides where and when it runs.
 
 Without a store, OUT is a path that all nodes share, and a task works there as a worker on one machine does. With one
-(`run.store`), a task works in a folder of its node and saves to the store; OUT then holds what a report reads.
+(`sweeps.store`), a task works in a folder of its node and saves to the store; OUT then holds what a report reads.
 
 A node that dies takes its tasks with it; Ray starts them again elsewhere, and they continue from their checkpoints.
 Every node has odice in the same version, and sees the data by the same name.
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from odice import __version__
 from odice.errors import Interrupted, OdiceError
 from odice.sweeps.board import Board
-from odice.sweeps.matrix import Cell, Outcome, begin, busy, outcome_of, record, result
+from odice.sweeps.driver import Outcome, begin, outcome_of
+from odice.sweeps.runs import SweepRun, busy, record, result
 from odice.sweeps.store import Store
 from odice.training.directory import RunDirectory
 from odice.training.interrupt import Stop
@@ -33,14 +34,14 @@ from odice.training.processes import worker_command, worker_settings
 SAVE_SECONDS = 60.0
 """Time between two saves to the store: at most this much is lost with a node."""
 LOST_NODES = 20
-"""How often Ray may start a cell again because its node or process died."""
+"""How often Ray may start a run again because its node or process died."""
 FREE_SECONDS = 600.0
-"""How long a cell waits for a process that still works on it: one whose task was killed saves first."""
-LOOK_SECONDS = 0.5
+"""How long a run waits for a process that still works on it: one whose task was killed saves first."""
+POLL_SECONDS = 0.5
 
 
 class Resources(NamedTuple):
-    """What Ray keeps free for each cell."""
+    """What Ray keeps free for each run."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -53,30 +54,30 @@ class Resources(NamedTuple):
 
 def run_on_ray(
     out: str | Path,
-    cells: Sequence[Cell],
+    runs: Sequence[SweepRun],
     address: str,
     retries: int = 1,
     quiet: bool = False,
     store: str | None = None,
     resources: Resources | None = None,
 ) -> dict[str, Outcome]:
-    """Bring every cell to its end on the cluster at `address`; gives the outcomes by the cells' names."""
+    """Bring every run to its end on the cluster at `address`; gives the outcomes by the runs' names."""
     ray = _ray()
     place = None if store is None else Store(store)
     with RunDirectory(out) as folder, Board(quiet) as board, ExitStack() as stack:
-        if said := record(folder, cells):
-            board.note(said)
+        if note := record(folder, runs):
+            board.note(note)
         outcomes: dict[str, Outcome] = {}
-        for cell in cells:
+        for run in runs:
             if place is not None:
-                place.fetch_small(cell.name, cell.path)
-            if result(cell) and not busy(cell):
-                outcomes[cell.name] = Outcome("finished")
-        todo = [cell for cell in cells if cell.name not in outcomes]
-        board.note(f"{len(cells)} cells, {len(outcomes)} of them finished already; the others go to Ray at {address}")
+                place.fetch_small(run.name, run.path)
+            if result(run) and not busy(run):
+                outcomes[run.name] = Outcome("finished")
+        todo = [run for run in runs if run.name not in outcomes]
+        board.note(f"{len(runs)} runs, {len(outcomes)} of them finished already; the others go to Ray at {address}")
         if todo:
             _connect(ray, address, stack)
-            _Tasks(ray, board, place, store, resources or Resources(), retries, outcomes, len(cells)).run(todo)
+            _Tasks(ray, board, place, store, resources or Resources(), retries, outcomes, len(runs)).run(todo)
     return outcomes
 
 
@@ -99,57 +100,57 @@ def _connect(ray: Any, address: str, stack: ExitStack) -> None:
 
 
 class _Tasks:
-    """The cells that are on the cluster, from their submission to their outcomes."""
+    """The runs that are on the cluster, from their submission to their outcomes."""
 
     def __init__(self, ray, board, place, store, resources, retries, outcomes, total):
         self._ray, self._board, self._place, self._store = ray, board, place, store
         self._retries, self._outcomes, self._total = retries, outcomes, total
-        self._task = ray.remote(max_retries=LOST_NODES, **resources.options())(run_cell)
+        self._task = ray.remote(max_retries=LOST_NODES, **resources.options())(run_one)
         self._one_thread = resources.cpus <= 1 and not resources.gpus
-        self._cells: dict[Any, tuple[Cell, int]] = {}
+        self._runs: dict[Any, tuple[SweepRun, int]] = {}
 
-    def run(self, cells: Sequence[Cell]) -> None:
-        for cell in cells:
-            self._submit(cell, 0)
+    def run(self, runs: Sequence[SweepRun]) -> None:
+        for run in runs:
+            self._submit(run, 0)
         with Stop() as stop:
-            while self._cells:
-                done, _ = self._ray.wait(list(self._cells), timeout=LOOK_SECONDS)
+            while self._runs:
+                done, _ = self._ray.wait(list(self._runs), timeout=POLL_SECONDS)
                 for ref in done:
                     self._take(ref)
                 if stop.requested:
                     raise self._stopped(stop.signal)
 
-    def _submit(self, cell: Cell, failures: int) -> None:
-        options = cell.settings.options
-        argument = worker_command(cell.settings, _absolute(str(options.data)), _absolute(options.suboptimal))[-1]
-        ref = self._task.remote(cell.name, argument, self._store, self._one_thread, __version__)
-        self._cells[ref] = (cell, failures)
+    def _submit(self, run: SweepRun, failures: int) -> None:
+        options = run.settings.options
+        argument = worker_command(run.settings, _absolute(str(options.data)), _absolute(options.suboptimal))[-1]
+        ref = self._task.remote(run.name, argument, self._store, self._one_thread, __version__)
+        self._runs[ref] = (run, failures)
 
     def _take(self, ref: Any) -> None:
-        cell, failures = self._cells.pop(ref)
+        run, failures = self._runs.pop(ref)
         try:
-            ending, code, told, node = self._ray.get(ref)
+            ending, code, tail, node = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
-            ending, code, told, node = "failed", 1, str(error).strip()[:500], "the cluster"
+            ending, code, tail, node = "failed", 1, str(error).strip()[:500], "the cluster"
         if ending == "finished" and self._place is not None:
-            self._place.fetch_small(cell.name, cell.path)
+            self._place.fetch_small(run.name, run.path)
         again = ending == "failed" and failures < self._retries
         if again:
-            self._submit(cell, failures + 1)
+            self._submit(run, failures + 1)
         else:
-            self._outcomes[cell.name] = Outcome(ending, code, told)
-        lines = "".join(f"\n    {line}" for line in told.splitlines()) if ending != "finished" else ""
+            self._outcomes[run.name] = Outcome(ending, code, tail)
+        lines = "".join(f"\n    {line}" for line in tail.splitlines()) if ending != "finished" else ""
         count = f" ({len(self._outcomes)} of {self._total})" if ending == "finished" else ", again" * again
-        self._board.note(f"{ending:<9} {cell.name} on {node}{count}{lines}")
+        self._board.note(f"{ending:<9} {run.name} on {node}{count}{lines}")
 
     def _stopped(self, number: int) -> Interrupted:
         """Ask every task to save and leave."""
-        for ref in self._cells:
+        for ref in self._runs:
             self._ray.cancel(ref, force=False)
-        self._ray.wait(list(self._cells), num_returns=len(self._cells), timeout=60.0)
+        self._ray.wait(list(self._runs), num_returns=len(self._runs), timeout=60.0)
         done = sum(outcome.ending == "finished" for outcome in self._outcomes.values())
         return Interrupted(
-            f"stopped; {done} of {self._total} cells are finished, the others have their checkpoints. Run the same "
+            f"stopped; {done} of {self._total} runs are finished, the others have their checkpoints. Run the same "
             "command again to continue.",
             number,
         )
@@ -163,8 +164,8 @@ def _absolute(source: str | None) -> str | None:
 # --- on a node --------------------------------------------------------------------------------------------------------
 
 
-def run_cell(name: str, argument: str, store: str | None, one_thread: bool, version: str) -> tuple[str, int, str, str]:
-    """What a task does: bring one cell to its end. Gives how it ended, its exit code, its last words and the node."""
+def run_one(name: str, argument: str, store: str | None, one_thread: bool, version: str) -> tuple[str, int, str, str]:
+    """Bring one run to its end, as a task. Gives how it ended, its exit code, the end of its log and the node."""
     node = socket.gethostname()
     if version != __version__:
         return "failed", 1, f"{node} has odice {__version__}, the command has {version}; install one of them.", node
@@ -175,47 +176,47 @@ def run_cell(name: str, argument: str, store: str | None, one_thread: bool, vers
             place = Store(store)
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="odice-ray-"))
             settings = settings._replace(options=dataclasses.replace(settings.options, out=f"{scratch}/{name}"))
-        cell = Cell(name, settings)
+        run = SweepRun(name, settings)
         if place is not None:
-            place.fetch(name, cell.path)
-        _wait_until_free(cell)
-        if not result(cell):
-            code = _train(cell, place, one_thread)
-            outcome = outcome_of(cell, code)
+            place.fetch(name, run.path)
+        _wait_until_free(run)
+        if not result(run):
+            code = _train(run, place, one_thread)
+            outcome = outcome_of(run, code)
             if place is not None:
-                _keep(cell, place, outcome)
-            return outcome.ending, outcome.code, outcome.told, node
+                _keep(run, place, outcome)
+            return outcome.ending, outcome.code, outcome.tail, node
     return "finished", 0, "", node
 
 
-def _wait_until_free(cell: Cell) -> None:
+def _wait_until_free(run: SweepRun) -> None:
     until = time.monotonic() + FREE_SECONDS
-    while busy(cell) and time.monotonic() < until:
-        time.sleep(LOOK_SECONDS)
+    while busy(run) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
 
 
-def _train(cell: Cell, place: Store | None, one_thread: bool) -> int:
-    """Run the worker of a cell, and save to the store now and then."""
-    process = begin(cell, partial(start, environment=ONE_THREAD if one_thread else {})).worker.process
+def _train(run: SweepRun, place: Store | None, one_thread: bool) -> int:
+    """Run the worker of a run, and save to the store now and then."""
+    process = begin(run, partial(start, environment=ONE_THREAD if one_thread else {})).worker.process
     saved = time.monotonic()
     try:
         while process.poll() is None:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             if place is not None and time.monotonic() - saved >= SAVE_SECONDS:
-                place.save(cell.name, cell.path)
+                place.save(run.name, run.path)
                 saved = time.monotonic()
     finally:  # the task was cancelled: the worker saves and leaves
         if process.poll() is None:
             process.terminate()
             process.wait()
             if place is not None:
-                place.save(cell.name, cell.path)
+                place.save(run.name, run.path)
     return process.returncode
 
 
-def _keep(cell: Cell, place: Store, outcome: Outcome) -> None:
-    place.add_log(cell.name, cell.log)
+def _keep(run: SweepRun, place: Store, outcome: Outcome) -> None:
+    place.add_log(run.name, run.log)
     if outcome.ending == "finished":
-        place.deliver(cell.name, cell.path)
+        place.deliver(run.name, run.path)
     else:
-        place.save(cell.name, cell.path)
+        place.save(run.name, run.path)

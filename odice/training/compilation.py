@@ -26,6 +26,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from odice.machine import cores
+
 MOST_BYTES = 1_000_000_000
 MOST_DAYS = 30
 """Since the last use, as far as the file system records reading. A damaged entry, which JAX never replaces, also ends
@@ -46,7 +48,7 @@ def use_cache() -> Path | None:
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return folder
 
 
@@ -61,7 +63,7 @@ def open_folder() -> Path | None:
 
 def default_folder() -> Path:
     """The folder for programs of this jaxlib, this CPU and this number of cores."""
-    facts = (version("jaxlib"), platform.python_version_tuple()[:2], platform.machine(), _cpu(), _cores())
+    facts = (version("jaxlib"), platform.python_version_tuple()[:2], platform.machine(), _cpu(), cores())
     tag = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "odice" / f"xla-{tag}"
 
@@ -104,7 +106,3 @@ def _cpu() -> str:
     except OSError:
         return os.uname().version
     return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU")))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -49,10 +50,15 @@ UNCHECKED = ("wandb",)
 
 
 class RunDirectory:
-    """One run's folder, locked from `__enter__` to `__exit__`."""
+    """One run's folder, locked from `__enter__` to `__exit__`.
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    Args:
+        path: The folder; it is made if it is not there.
+        wait: Seconds to wait for another process that holds the lock.
+    """
+
+    def __init__(self, path: str | Path, *, wait: float = 0.0):
+        self.path, self._wait = Path(path), wait
         self._lock: int | None = None
         self._made: list[Path] = []
 
@@ -74,15 +80,16 @@ class RunDirectory:
             raise OdiceError(
                 f"{self.path}: cannot write there ({error.strerror}); choose another folder with --out."
             ) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        until = time.monotonic() + self._wait
+        while not (locked := _try_lock(lock)) and time.monotonic() < until:
+            time.sleep(0.2)
+        if not locked:
             owner = os.read(lock, 32).decode(errors="replace").strip()
             os.close(lock)
             raise OdiceError(
                 f"{self.path}: another process{f' (id {owner})' if owner else ''} is working on this run; "
                 "wait for it, or choose another folder with --out."
-            ) from None
+            )
         try:
             refuse_links_in(self.path, UNCHECKED)
         except OdiceError:
@@ -176,6 +183,14 @@ class RunDirectory:
         """Undo what a killed process left half-written."""
         for name in ("config.json", "metrics.jsonl", "evaluations.jsonl", "result.json", "policy/last", "policy/best"):
             recover(self.path / name)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,10 +85,16 @@ class Probe(NamedTuple):
 
     def outside(self, policy: Acts) -> float | None:
         """The share of states in which the policy does what the log hardly ever did."""
-        return None if self.nearby is None else self.nearby.outside(np.asarray(policy.mode(self.judged.obs)))
+        return None if self.nearby is None else self.nearby.outside(np.asarray(_mode(policy, self.judged.obs)))
 
     def _gain(self, policy: Acts, batch: Batch) -> float:
-        return 1.0 - error(np.asarray(policy.mode(batch.obs)), np.asarray(batch.action)) / self.chance
+        return 1.0 - error(np.asarray(_mode(policy, batch.obs)), np.asarray(batch.action)) / self.chance
+
+
+@eqx.filter_jit
+def _mode(policy: Acts, obs: Any) -> Any:
+    """The policy's actions, in one program: op by op, every run would compile a dozen small ones."""
+    return policy.mode(obs)
 
 
 def error(predicted: np.ndarray, action: np.ndarray) -> float:
@@ -237,14 +244,22 @@ def look(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, f
     """How the policy and V do on held-out transitions, and beside it on as many that were trained on."""
     if probe.held is None:
         return {}
-    found: dict[str, float] = {}
+    measures: dict[str, float] = {}
     for name, batch in (("holdout", probe.held), ("train", probe.trained)):
-        wrong = error(np.asarray(policy.mode(batch.obs)), np.asarray(batch.action))
-        found[f"{name}_action_error"] = wrong if batch.action.ndim == 1 else wrong**0.5
-        if isinstance(policy, Density):
-            found[f"{name}_log_prob"] = float(jnp.mean(policy.log_prob(batch.obs, batch.action)))
-        if value is not None:
-            following = batch.reward + discount * batch.mask * jnp.mean(value(batch.next_obs), axis=0)
-            residual = following - jnp.mean(value(batch.obs), axis=0)
-            found[f"{name}_value_error"] = float(jnp.sqrt(jnp.mean(jnp.square(residual))))
-    return found
+        mode, numbers = _measures(policy, value, batch, discount)
+        wrong = error(np.asarray(mode), np.asarray(batch.action))
+        measures[f"{name}_action_error"] = wrong if batch.action.ndim == 1 else wrong**0.5
+        measures |= {f"{name}_{key}": float(number) for key, number in numbers.items()}
+    return measures
+
+
+@eqx.filter_jit
+def _measures(policy: Acts, value: Any, batch: Batch, discount: float) -> tuple[Any, dict[str, Any]]:
+    numbers = {}
+    if isinstance(policy, Density):
+        numbers["log_prob"] = jnp.mean(policy.log_prob(batch.obs, batch.action))
+    if value is not None:
+        following = batch.reward + discount * batch.mask * jnp.mean(value(batch.next_obs), axis=0)
+        residual = following - jnp.mean(value(batch.obs), axis=0)
+        numbers["value_error"] = jnp.sqrt(jnp.mean(jnp.square(residual)))
+    return policy.mode(batch.obs), numbers

@@ -169,7 +169,10 @@ class Loop:
         def initial(seed: Any) -> Any:
             return initial_state(self._algo, seed)
 
-        like = jax.eval_shape(initial, 0)
+        first = jax.jit(jax.vmap(initial) if self._many else initial)
+        like = jax.eval_shape(first, self._seed)  # traced once, for the shapes and for the state
+        if self._many:
+            like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)
         restored = [recorder.restore(like) for recorder in self._recorders]
         while len({one.step if one else 0 for one in restored}) > 1:
             at_most = min(one.step if one else 0 for one in restored)
@@ -178,7 +181,7 @@ class Loop:
             recorder.begin(checkpoint)
         self._saved = restored[0].step if restored[0] else 0
         if restored[0] is None:
-            return 0, jax.jit(jax.vmap(initial) if self._many else initial)(self._seed)
+            return 0, first(self._seed)
         self._display.note(f"continuing {self._recorders[0].directory.path} from step {self._saved:,}")
         states = [one.arrays["state"] for one in restored if one]
         state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._many else states[0]

@@ -1,8 +1,8 @@
 """Early stopping without a simulator: by what `odice select` ranks by.
 
-At every evaluation step the policy is estimated from the log alone. The run ends when so many looks in a row were no
-better than the best one before, and `policy/selected` is the policy of that best look. An estimate is a function of the
-log, the policy and a fixed seed, so a run that was interrupted looks again and finds the same.
+At every evaluation step the policy is estimated from the log alone. The run ends when so many estimates in a row were
+no better than the best one before, and `policy/selected` is the policy of that best one. An estimate is a function of
+the log, the policy and a fixed seed, so a run that was interrupted estimates again and gets the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from odice.policy.policy import Policy
 from odice.training.options import RunOptions
 
 
-def log_to_judge_by(options: RunOptions, dataset: Dataset) -> Dataset | None:
-    """The whole log, where a run stops by it; one that cannot be judged by is refused before training."""
-    if options.patience is None:
-        return None
+def log_to_judge_by(options: RunOptions, dataset: Dataset) -> Dataset:
+    """The log that a run stops by; one that supports no estimate is refused before training."""
     if options.stream or options.imitation:
         why = "needs the log in memory; leave out --stream" if options.stream else "needs rewards; imitation has none"
         raise OdiceError(f"--patience {options.patience} {why}, or leave out --patience.")
@@ -31,27 +29,27 @@ def log_to_judge_by(options: RunOptions, dataset: Dataset) -> Dataset | None:
 
 
 class Patience:
-    """The looks of one seed, oldest first."""
+    """The estimates of one seed, oldest first."""
 
     def __init__(self, limit: int, log: Dataset):
         self._limit, self._log = limit, log
         self._rows: list[Mapping[str, Any]] = []
 
     def remember(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """The looks before an interruption."""
+        """Take in the estimates before an interruption."""
         self._rows = list(rows)
 
-    def look(self, step: int, policy: Policy) -> dict[str, Any]:
-        """Estimate the policy; what is written down of it."""
-        found = Ranked(str(step), estimate(policy, self._log), None)
-        verdict = found.verdict
-        row = {"step": step, "answer": verdict.answer, "bound": verdict.lower_bound, "rank": list(found.key)}
+    def estimate(self, step: int, policy: Policy) -> dict[str, Any]:
+        """Estimate the policy; gives the row that is recorded."""
+        ranked = Ranked(str(step), estimate(policy, self._log), None)
+        verdict = ranked.verdict
+        row = {"step": step, "answer": verdict.answer, "bound": verdict.lower_bound, "rank": list(ranked.key)}
         self._rows.append(row)
         return row
 
     @property
     def best(self) -> Mapping[str, Any] | None:
-        """The best look; of equal ones the first."""
+        """The best estimate; of equal ones the first."""
         return max(self._rows, key=lambda row: row["rank"]) if self._rows else None
 
     @property

@@ -28,7 +28,6 @@ from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluator
 from odice.policy.guard import Guard
 from odice.training.holdout import Probe, make_guard, make_probe
-from odice.training.patience import log_to_judge_by
 from odice.training.settings import Settings
 from odice.types import Algo, Batch, Spec, Transitions
 
@@ -94,7 +93,11 @@ def prepare(settings: Settings) -> Prepared:
     log = read(settings)
     evaluator = log.about.evaluator
     try:
-        whole = log_to_judge_by(settings.options, log.dataset)
+        whole = None
+        if settings.options.patience is not None:
+            from odice.training.patience import log_to_judge_by  # imports the estimators
+
+            whole = log_to_judge_by(settings.options, log.dataset)
         parts = split(settings, log.dataset)
         fitted = preprocess.fit(settings.preprocess, parts.trained, settings.options.convention)
         settings = settings.with_data(parts.trained, fitted, parts.share)

@@ -79,12 +79,12 @@ class Display:
 
     def _line(self) -> str:
         if self._began is None:
-            return f"reading the data, compiling ... {_clock(time.monotonic() - self._opened)}"
+            return f"reading the data, compiling ... {duration(time.monotonic() - self._opened)}"
         seconds, first = self._began
         if self._step == first:  # nothing to tell a rate from yet
-            speed = f"ready after {_clock(seconds - self._opened)}"
+            speed = f"ready after {duration(seconds - self._opened)}"
         else:
-            speed = f"{self.rate:,.0f} updates/s  {_clock((self._steps - self._step) / self.rate)} left"
+            speed = f"{self.rate:,.0f} updates/s  {duration((self._steps - self._step) / self.rate)} left"
         head = f"step {self._step:,}/{self._steps:,}  {speed}"
         return "  ".join(part for part in (head, self._scores, self._text) if part)
 
@@ -131,7 +131,7 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _clock(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}h{minute:02d}m" if hours else f"{minute}m{second:02d}s"

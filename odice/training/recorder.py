@@ -33,7 +33,6 @@ from odice.training.evaluations import BackgroundEvaluator
 from odice.training.health import Watch, judge
 from odice.training.interrupt import Stop
 from odice.training.loggers import JsonLines, open_sink, rows
-from odice.training.patience import Patience
 from odice.training.prepare import Prepared
 from odice.training.progress import Display
 from odice.types import Algo
@@ -89,6 +88,8 @@ class Recorder:
         self._best: tuple[float, int] | None = None
         self._patience = None
         if self._prepared.log is not None and options.patience is not None:
+            from odice.training.patience import Patience  # imports the estimators
+
             self._patience = Patience(options.patience, self._prepared.log)
         self._watch = Watch(self._settings.algorithm, options.steps or 0, self._prepared.probe.returns)
 
@@ -168,7 +169,7 @@ class Recorder:
             return
         policy = self.policy(step, network)
         began = time.perf_counter()
-        row = self._patience.look(step, policy)
+        row = self._patience.estimate(step, policy)
         self._estimates.write(row)
         self._timing.write({"step": step, "estimate_seconds": time.perf_counter() - began})
         if self._patience.best is row:

@@ -86,7 +86,7 @@ def runs(out: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_six_cells(tmp_path, data):
+def test_six_runs(tmp_path, data):
     out = tmp_path / "sweep"
     command = [*data, "--algo", "odice", "bc", *TINY, "--steps", "60", "--out", str(out)]
     command.insert(command.index("--set") + 1, "lam=0.5,0.7")
@@ -108,14 +108,14 @@ def test_six_cells(tmp_path, data):
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_is_tried_again_and_told(tmp_path, data):
+def test_a_run_that_fails_is_tried_again_and_shown(tmp_path, data):
     out = tmp_path / "sweep"
     said = run(
         data[0], str(tmp_path / "none.npz"), "--algo", "bc", *TINY_BC, "--steps", "20", "--out", str(out), code=2
     )
     assert said.count("none.npz: ") >= 2
     assert "to be tried again" in said
-    assert "1 of 1 cells did not finish" in said
+    assert "1 of 1 runs did not finish" in said
     assert f"{out}/none/" in said
     assert not runs(out)
 
@@ -184,7 +184,7 @@ def test_kills_lose_nothing_and_nothing_is_done_twice(tmp_path, data):
     while chaos.killed["driver"] < 20 or chaos.killed["worker"] < 20:
         chaos.round(early=chaos.killed["driver"] % 2 == 0)
     before = len(chaos.finished)
-    print(f"killed {chaos.killed}; {before} cells finished meanwhile")
+    print(f"killed {chaos.killed}; {before} runs finished meanwhile")
     assert before < 24
     run(*command, "--out", str(tmp_path / "wild"))
     chaos.look()
@@ -227,6 +227,6 @@ def test_ctrl_c_and_on(tmp_path, data):
         finally:
             driver.kill()
     assert driver.returncode == 130
-    assert "0 of 2 cells are finished" in error
+    assert "0 of 2 runs are finished" in error
     assert "Run the same command again" in error
     assert len(list(out.glob("*/*/seed-0/checkpoints/*"))) == 2  # both workers had the time to save

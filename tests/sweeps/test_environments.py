@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from odice.data.load import names_environment
-from odice.sweeps.matrix import make_cells
-from odice.sweeps.one_run import unevaluated
+from odice.sweeps.execute import unevaluated
+from odice.sweeps.runs import make_runs
 from tests.d4rl_files import write
 
 pytestmark = pytest.mark.fast
@@ -19,8 +19,8 @@ def test_data_without_an_environment_are_named(tmp_path):
     rows = {"observations": np.random.default_rng(0).normal(size=(n, 3)), "actions": np.zeros((n, 1))}
     np.savez(tmp_path / "plain.npz", **rows, rewards=np.arange(n), terminals=np.arange(n) % 10 == 9)
     data = [str(known), str(renamed), str(tmp_path / "plain.npz")]
-    said = unevaluated(make_cells(tmp_path / "out", data, ["bc"], seeds=2))
+    said = unevaluated(make_runs(tmp_path / "out", data, ["bc"], seeds=2))
     assert [sentence.split(":")[0] for sentence in said] == data[1:]
     assert "are not evaluated (name one: --set env=NAME)" in said[0]
-    assert unevaluated(make_cells(tmp_path / "out", data, ["bc"], env="none")) == []
+    assert unevaluated(make_runs(tmp_path / "out", data, ["bc"], env="none")) == []
     assert names_environment("hopper-medium-v2", data_dir=tmp_path)

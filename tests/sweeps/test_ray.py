@@ -10,9 +10,10 @@ import pytest
 
 from odice.errors import OdiceError
 from odice.sweeps import ray as sweep_ray
-from odice.sweeps.matrix import Driver, make_cells, result, step
-from odice.sweeps.one_run import Where, run_matrix
-from odice.sweeps.ray import Resources, run_cell, run_on_ray
+from odice.sweeps.driver import Driver
+from odice.sweeps.execute import Backend, run_sweep
+from odice.sweeps.ray import Resources, run_on_ray, run_one
+from odice.sweeps.runs import make_runs, result, step
 from odice.training.processes import worker_command
 from tests.training.line import line_log
 
@@ -21,9 +22,9 @@ ray = pytest.importorskip("ray")
 SAME = ("metrics.jsonl", "evaluations.jsonl", "policy/last/policy.safetensors")
 
 
-def cells_in(out, data, seeds=2, steps=60, often=20):
+def runs_in(out, data, seeds=2, steps=60, often=20):
     options = {"steps": steps, "eval_every": often, "checkpoint_every": often, "allow": ("all",), "env": "none"}
-    return make_cells(out, [str(data)], ["bc"], seeds, batch_size=8, policy_hidden=(8,), **options)
+    return make_runs(out, [str(data)], ["bc"], seeds, batch_size=8, policy_hidden=(8,), **options)
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def data(tmp_path):
     return tmp_path / "log.npz"
 
 
-def told(cell):
-    return worker_command(cell.settings, str(cell.settings.options.data))[-1]
+def told(run):
+    return worker_command(run.settings, str(run.settings.options.data))[-1]
 
 
 @pytest.fixture
@@ -51,11 +52,11 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
-def same_as_alone(cells, tmp_path, data, **options):
+def same_as_alone(runs, tmp_path, data, **options):
     """Every run equals the one that was trained on this machine, undisturbed."""
-    alone = cells_in(tmp_path / "alone", data, **options)
+    alone = runs_in(tmp_path / "alone", data, **options)
     Driver(alone, workers=2).run()
-    for here, there in zip(alone, cells, strict=True):
+    for here, there in zip(alone, runs, strict=True):
         a, b = result(here), result(there)
         assert a is not None
         assert b is not None
@@ -69,11 +70,11 @@ def same_as_alone(cells, tmp_path, data, **options):
 
 
 def test_a_task_does_nothing_with_another_version_of_odice(tmp_path, data):
-    (cell,) = cells_in(tmp_path / "out", data, seeds=1)
-    ending, _, words, _ = run_cell(cell.name, told(cell), None, True, "0.0.0")
+    (run,) = runs_in(tmp_path / "out", data, seeds=1)
+    ending, _, words, _ = run_one(run.name, told(run), None, True, "0.0.0")
     assert ending == "failed"
     assert "the command has 0.0.0" in words
-    assert not cell.path.exists()
+    assert not run.path.exists()
 
 
 def test_what_a_cell_asks_for():
@@ -83,24 +84,24 @@ def test_what_a_cell_asks_for():
 
 def test_a_store_without_a_cluster_is_refused(tmp_path, data):
     with pytest.raises(OdiceError, match="--store is for runs on a cluster"):
-        run_matrix(tmp_path / "out", cells_in(tmp_path / "out", data), Where(store="file:///x"))
+        run_sweep(tmp_path / "out", runs_in(tmp_path / "out", data), Backend(store="file:///x"))
 
 
 @pytest.mark.slow
 def test_a_task_with_a_store_continues_what_another_node_saved(tmp_path, data, monkeypatch):
     """The first is cut short at 20 updates, as if its node had died after a save; the second goes on from there."""
     store = (tmp_path / "store").as_uri()
-    (cell,) = cells_in(tmp_path / "out", data, seeds=1)
-    first = cells_in(tmp_path / "first", data, seeds=1, steps=20)[0]
+    (run,) = runs_in(tmp_path / "out", data, seeds=1)
+    first = runs_in(tmp_path / "first", data, seeds=1, steps=20)[0]
     Driver([first], workers=1).run()
     (first.path / "result.json").unlink()
-    sweep_ray.Store(store).save(cell.name, first.path)
-    ending, code, words, _ = run_cell(cell.name, told(cell), store, True, sweep_ray.__version__)
+    sweep_ray.Store(store).save(run.name, first.path)
+    ending, code, words, _ = run_one(run.name, told(run), store, True, sweep_ray.__version__)
     assert (ending, code, words) == ("finished", 0, "")
-    assert sweep_ray.Store(store).finished(cell.name)
-    sweep_ray.Store(store).fetch(cell.name, cell.path)
-    same_as_alone([cell], tmp_path, data, seeds=1)
-    again = run_cell(cell.name, told(cell), store, True, sweep_ray.__version__)
+    assert sweep_ray.Store(store).finished(run.name)
+    sweep_ray.Store(store).fetch(run.name, run.path)
+    same_as_alone([run], tmp_path, data, seeds=1)
+    again = run_one(run.name, told(run), store, True, sweep_ray.__version__)
     assert again[0] == "finished"
 
 
@@ -109,16 +110,16 @@ def test_a_task_with_a_store_continues_what_another_node_saved(tmp_path, data, m
 
 @pytest.mark.long
 def test_a_node_that_dies_costs_nothing_but_time(tmp_path, data, cluster, capfd):
-    """Three cells on two nodes; one node is killed when its cell has a checkpoint and is not over."""
+    """Three runs on two nodes; one node is killed when its run has a checkpoint and is not over."""
     made, nodes = cluster
     options = {"seeds": 3, "steps": 20_000, "often": 500}
-    cells = cells_in(tmp_path / "out", data, **options)
+    runs = runs_in(tmp_path / "out", data, **options)
     killed = []
 
     def kill() -> None:
         until = time.monotonic() + 300
         while time.monotonic() < until and not killed:
-            running = [cell for cell in cells if step(cell) >= 500 and not (cell.path / "result.json").exists()]
+            running = [run for run in runs if step(run) >= 500 and not (run.path / "result.json").exists()]
             if len(running) >= 2:
                 made.remove_node(nodes[0], allow_graceful=False)
                 killed.append(running)
@@ -126,35 +127,35 @@ def test_a_node_that_dies_costs_nothing_but_time(tmp_path, data, cluster, capfd)
 
     thread = threading.Thread(target=kill)
     thread.start()
-    outcomes = run_on_ray(tmp_path / "out", cells, made.address)
+    outcomes = run_on_ray(tmp_path / "out", runs, made.address)
     thread.join()
-    assert killed, "no node was killed: the cells were too fast"
+    assert killed, "no node was killed: the runs were too fast"
     assert {outcome.ending for outcome in outcomes.values()} == {"finished"}
     assert len(outcomes) == 3
-    same_as_alone(cells, tmp_path, data, **options)
+    same_as_alone(runs, tmp_path, data, **options)
     capfd.readouterr()
-    assert run_on_ray(tmp_path / "out", cells, made.address).keys() == outcomes.keys()
+    assert run_on_ray(tmp_path / "out", runs, made.address).keys() == outcomes.keys()
     assert "3 of them finished already" in capfd.readouterr().out
 
 
 @pytest.mark.long
 def test_with_a_store_the_nodes_share_nothing(tmp_path, data, cluster):
     made, _ = cluster
-    cells = cells_in(tmp_path / "out", data)
-    outcomes = run_on_ray(tmp_path / "out", cells, made.address, store=(tmp_path / "store").as_uri())
+    runs = runs_in(tmp_path / "out", data)
+    outcomes = run_on_ray(tmp_path / "out", runs, made.address, store=(tmp_path / "store").as_uri())
     assert {outcome.ending for outcome in outcomes.values()} == {"finished"}
-    for cell in cells:
-        assert not (cell.path / "checkpoints").exists()  # here is what a report reads
-        assert (tmp_path / "store" / cell.name / "checkpoints").exists()
-    same_as_alone(cells, tmp_path, data)
+    for run in runs:
+        assert not (run.path / "checkpoints").exists()  # here is what a report reads
+        assert (tmp_path / "store" / run.name / "checkpoints").exists()
+    same_as_alone(runs, tmp_path, data)
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert record["cells"].keys() == outcomes.keys()
+    assert record["runs"].keys() == outcomes.keys()
 
 
 @pytest.mark.long
 def test_a_cell_that_fails_is_reported_with_its_words(tmp_path, cluster):
     made, _ = cluster
-    cells = cells_in(tmp_path / "out", tmp_path / "missing.npz", seeds=1)
-    (outcome,) = run_on_ray(tmp_path / "out", cells, made.address, quiet=True).values()
+    runs = runs_in(tmp_path / "out", tmp_path / "missing.npz", seeds=1)
+    (outcome,) = run_on_ray(tmp_path / "out", runs, made.address, quiet=True).values()
     assert outcome.ending == "failed"
     assert "missing.npz" in outcome.told

@@ -87,7 +87,7 @@ def test_the_choice_of_the_user_goes_before(monkeypatch):
 
 def test_programs_of_other_machines_are_kept_apart(monkeypatch):
     folders = {default_folder()}
-    for name, value in {"version": lambda _: "9.9.9", "_cpu": lambda: "another", "_cores": lambda: 96}.items():
+    for name, value in {"version": lambda _: "9.9.9", "_cpu": lambda: "another", "cores": lambda: 96}.items():
         with monkeypatch.context() as patch:
             patch.setattr(compilation, name, value)
             folders.add(default_folder())

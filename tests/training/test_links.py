@@ -10,7 +10,8 @@ import pytest
 import odice
 from odice.cli.main import main
 from odice.errors import OdiceError
-from odice.sweeps.matrix import begin, make_cells
+from odice.sweeps.driver import begin
+from odice.sweeps.runs import make_runs
 from odice.training.checkpoint import Checkpoints
 from odice.training.pool import Pool
 from tests.training.line import line_log
@@ -179,7 +180,7 @@ def test_a_sweep_changes_nothing_behind_a_link(name, victim, tmp_path, capsys):
 
 def test_the_worker_of_a_cell_has_a_log_of_its_own(victim, tmp_path):
     """Also where nobody has checked the sweep's folder, as on the node of a cluster."""
-    (cell,) = make_cells(tmp_path / "sweep", ["log.npz"], ["bc"])
+    (cell,) = make_runs(tmp_path / "sweep", ["log.npz"], ["bc"])
     before = state(victim)
     put_link(cell.log, victim / "file")
     with pytest.raises(OdiceError, match="symbolic link"):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.sweeps.one_run import Where
+    from odice.sweeps.execute import Backend
 
 
 @dataclass(frozen=True)
-class WhereFlags:
+class WorkerFlags:
     """Where the runs are trained."""
 
     workers: int | None = None
@@ -38,8 +38,9 @@ class WhereFlags:
             if value < 0:
                 raise OdiceError(f"{name} must be at least 0, got {value}.")
 
-    def where(self) -> Where:
-        from odice.sweeps.one_run import Where
+    def backend(self) -> Backend:
+        """Where the runs are trained."""
+        from odice.sweeps.execute import Backend
         from odice.sweeps.ray import Resources
 
-        return Where(self.workers, self.ray, self.store, Resources(self.cpus, self.gpus, self.memory_gb))
+        return Backend(self.workers, self.ray, self.store, Resources(self.cpus, self.gpus, self.memory_gb))

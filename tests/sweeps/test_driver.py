@@ -1,4 +1,4 @@
-"""The matrix: which cells there are, and that each comes to its end exactly once, whatever the workers do.
+"""A sweep: which runs there are, and that each comes to its end exactly once, whatever the workers do.
 
 The driver is tested with shell scripts in place of workers; tests/cli/test_sweep.py has real ones.
 """
@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from odice.errors import Interrupted, OdiceError
-from odice.sweeps import matrix
 from odice.sweeps.board import Board, Speed, summary
-from odice.sweeps.matrix import Attempt, Cell, Driver, Outcome, Watcher, busy, make_cells, record, result
+from odice.sweeps.driver import Attempt, Driver, Outcome, Watcher, begin
+from odice.sweeps.execute import Part, listing
+from odice.sweeps.runs import SweepRun, busy, make_runs, record, result, step
 from odice.training.directory import RunDirectory
 from odice.training.pool import Pool, Worker
 from odice.training.processes import worker_settings
@@ -26,22 +27,22 @@ from odice.training.processes import worker_settings
 pytestmark = pytest.mark.fast
 
 
-def cells_in(out, n=3, **options):
-    return make_cells(out, ["log.npz"], ["bc"], seeds=n, **{"steps": 100, **options})
+def runs_in(out, n=3, **options):
+    return make_runs(out, ["log.npz"], ["bc"], seeds=n, **{"steps": 100, **options})
 
 
-def finish(cell, last=None, **changes):
+def finish(run, last=None, **changes):
     """Write what a finished run leaves."""
-    with RunDirectory(cell.path) as folder:
-        folder.write("config.json", {"config": {**cell.identity, "env": None, "data": "0123", **changes}})
+    with RunDirectory(run.path) as folder:
+        folder.write("config.json", {"config": {**run.identity, "env": None, "data": "0123", **changes}})
         folder.write("result.json", {"step": 100, "last": last or {}, "best": None})
 
 
-# --- which cells ------------------------------------------------------------------------------------------------------
+# --- which runs ------------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_varies_the_algorithms_that_have_it(tmp_path):
-    cells = make_cells(
+    runs = make_runs(
         tmp_path,
         ["a/one.npz", "mujoco/hopper/expert-v0"],
         ["odice", "bc"],
@@ -52,22 +53,22 @@ def test_a_setting_varies_the_algorithms_that_have_it(tmp_path):
     )
     groups = {"odice-lam=0.5-batch_size=8": 0.5, "odice-lam=0.7-batch_size=8": 0.7, "bc-batch_size=8": None}
     expected = [f"{d}/{g}/seed-{s}" for d in ("one", "mujoco-hopper-expert-v0") for g in groups for s in (3, 4)]
-    assert [cell.name for cell in cells] == expected
-    for cell in cells:
-        plan = cell.settings
+    assert [run.name for run in runs] == expected
+    for run in runs:
+        plan = run.settings
         assert (plan.options.steps, plan.config.batch_size) == (50, 8)
-        assert cell.path == tmp_path / cell.name
-        assert plan.options.seed == int(cell.name[-1])
-        if (lam := groups[cell.group.split("/")[1]]) is not None:
+        assert run.path == tmp_path / run.name
+        assert plan.options.seed == int(run.name[-1])
+        if (lam := groups[run.group.split("/")[1]]) is not None:
             assert plan.config.lam == lam
 
 
 def test_lists_and_long_settings_have_folders_too(tmp_path):
-    (cell,) = make_cells(tmp_path, ["x=/some/where/log.npz"], ["bc"], axes={"policy_hidden": [[64, 32]]})
-    assert cell.name == "x/bc-policy_hidden=64x32/seed-0"
-    assert cell.settings.options.data == "/some/where/log.npz"
-    (cell,) = make_cells(tmp_path, ["x"], ["bc"], axes={"policy_hidden": [[64] * 60]})
-    assert len(cell.name) < 150
+    (run,) = make_runs(tmp_path, ["x=/some/where/log.npz"], ["bc"], axes={"policy_hidden": [[64, 32]]})
+    assert run.name == "x/bc-policy_hidden=64x32/seed-0"
+    assert run.settings.options.data == "/some/where/log.npz"
+    (run,) = make_runs(tmp_path, ["x"], ["bc"], axes={"policy_hidden": [[64] * 60]})
+    assert len(run.name) < 150
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_lists_and_long_settings_have_folders_too(tmp_path):
 )
 def test_a_wrong_matrix_is_one_sentence(tmp_path, given, message):
     with pytest.raises(OdiceError, match=message):
-        make_cells(tmp_path, **{"data": ["log.npz"], "algos": ["odice"], **given})
+        make_runs(tmp_path, **{"data": ["log.npz"], "algos": ["odice"], **given})
     assert not list(tmp_path.iterdir())
 
 
@@ -91,72 +92,72 @@ def test_a_wrong_matrix_is_one_sentence(tmp_path, given, message):
 
 def test_another_matrix_is_refused_a_larger_one_extends(tmp_path):
     with RunDirectory(tmp_path) as folder:
-        assert record(folder, cells_in(tmp_path, 2)) is None
+        assert record(folder, runs_in(tmp_path, 2)) is None
         before = (tmp_path / "sweep.json").read_bytes()
-        assert record(folder, cells_in(tmp_path, 2)) is None
+        assert record(folder, runs_in(tmp_path, 2)) is None
         with pytest.raises(OdiceError, match=r"eval_every: 5000 there, 7 now"):
-            record(folder, cells_in(tmp_path, 2, eval_every=7))
+            record(folder, runs_in(tmp_path, 2, eval_every=7))
         with pytest.raises(OdiceError, match=r"steps: 100 there, 99 now"):
-            record(folder, cells_in(tmp_path, 2, steps=99))
+            record(folder, runs_in(tmp_path, 2, steps=99))
         assert (tmp_path / "sweep.json").read_bytes() == before
-        assert "2 cells are new" in (record(folder, cells_in(tmp_path, 4)) or "")
-        assert "3 cells there are not asked for" in (record(folder, cells_in(tmp_path, 1, steps=200)) or "")
-    found = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+        assert "2 runs are new" in (record(folder, runs_in(tmp_path, 4)) or "")
+        assert "3 runs there are not part of this command" in (record(folder, runs_in(tmp_path, 1, steps=200)) or "")
+    found = json.loads((tmp_path / "sweep.json").read_text())["runs"]
     assert [found[f"log/bc/seed-{i}"]["steps"] for i in range(4)] == [200, 100, 100, 100]
     (tmp_path / "config.json").write_text("{}")
     with RunDirectory(tmp_path) as folder, pytest.raises(OdiceError, match="is a run itself"):
-        record(folder, cells_in(tmp_path, 1))
+        record(folder, runs_in(tmp_path, 1))
 
 
 def test_a_cell_is_finished_when_its_result_is_of_its_configuration(tmp_path):
-    cell = cells_in(tmp_path, 1)[0]
-    assert result(cell) is None
-    finish(cell)
-    assert result(cell) is not None
-    for change in ({"steps": 99}, {"settings": {**cell.identity["settings"], "batch_size": 1}}, {"algo": "iql"}):
-        finish(cell, **change)
-        assert result(cell) is None, change
-    finish(cell)
-    (cell.path / "config.json").write_text("{")
-    assert result(cell) is None
+    run = runs_in(tmp_path, 1)[0]
+    assert result(run) is None
+    finish(run)
+    assert result(run) is not None
+    for change in ({"steps": 99}, {"settings": {**run.identity["settings"], "batch_size": 1}}, {"algo": "iql"}):
+        finish(run, **change)
+        assert result(run) is None, change
+    finish(run)
+    (run.path / "config.json").write_text("{")
+    assert result(run) is None
 
 
 def test_a_cell_is_busy_while_its_run_is_locked(tmp_path):
-    cell = cells_in(tmp_path, 1)[0]
-    assert not busy(cell)
-    with RunDirectory(cell.path):
-        (cell.path / "something").touch()
-        assert busy(cell)
-    assert not busy(cell)
+    run = runs_in(tmp_path, 1)[0]
+    assert not busy(run)
+    with RunDirectory(run.path):
+        (run.path / "something").touch()
+        assert busy(run)
+    assert not busy(run)
 
 
 # --- the driver -------------------------------------------------------------------------------------------------------
 
 
 class Scripts(Watcher):
-    """Stands in for workers: a cell's n-th attempt is the n-th of its scripts; `ok` writes what a finished run
+    """Stands in for workers: a run's n-th attempt is the n-th of its scripts; `ok` writes what a finished run
     leaves."""
 
     def __init__(self, monkeypatch, scripts=None):
         self.scripts = scripts or {}
         self.order, self.most, self.again = [], 0, []
         monkeypatch.setattr("odice.training.pool.start", self.start)
-        monkeypatch.setattr(matrix, "PAUSE", 0.01)
+        monkeypatch.setattr("odice.sweeps.driver.POLL_SECONDS", 0.01)
 
     def start(self, name, command, environment, log):
-        cell = Cell(name, worker_settings(json.loads(command[-1])))
-        seed = cell.settings.options.seed
+        run = SweepRun(name, worker_settings(json.loads(command[-1])))
+        seed = run.settings.options.seed
         scripts = self.scripts.get(seed, ["ok"])
         script = scripts[min(self.order.count(seed), len(scripts) - 1)]
         self.order.append(seed)
         if script.startswith("ok"):
-            finish(cell)
+            finish(run)
             script = script[2:] or "exit 0"
         with open(log, "ab") as file:
             process = subprocess.Popen(["sh", "-c", script], stdout=file, stderr=file, cwd=log.parent)
         return Worker(name, process, None)
 
-    def look(self, running):
+    def progress(self, running):
         self.most = max(self.most, len(running))
 
     def ended(self, attempt, outcome, again):
@@ -164,22 +165,22 @@ class Scripts(Watcher):
 
 
 def test_every_cell_once_and_no_more_at_a_time_than_asked(tmp_path, monkeypatch):
-    cells = cells_in(tmp_path, 6)
-    finish(cells[2])
+    runs = runs_in(tmp_path, 6)
+    finish(runs[2])
     workers = Scripts(monkeypatch)
-    outcomes = Driver(cells, 2, watcher=workers).run()
+    outcomes = Driver(runs, 2, watcher=workers).run()
     assert {outcome.ending for outcome in outcomes.values()} == {"finished"}
-    assert outcomes.keys() == {cell.name for cell in cells}
+    assert outcomes.keys() == {run.name for run in runs}
     assert sorted(workers.order) == [0, 1, 3, 4, 5]
     assert workers.most <= 2
     workers.order.clear()
-    Driver(cells, 2, watcher=workers).run()
+    Driver(runs, 2, watcher=workers).run()
     assert workers.order == []
 
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkeypatch, retries):
-    cells = cells_in(tmp_path, 4)
+    runs = runs_in(tmp_path, 4)
     scripts = {
         0: ["seq 100; echo broken >&2; exit 7"],
         1: ["echo far; exit 3"],
@@ -187,10 +188,10 @@ def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkey
         3: ["exit 0"],
     }
     workers = Scripts(monkeypatch, scripts)
-    outcomes = Driver(cells, 2, retries, workers).run()
-    broken, far, killed, empty = (outcomes[cell.name] for cell in cells)
-    assert (broken.ending, broken.code, broken.told) == ("failed", 7, "97\n98\n99\n100\nbroken")
-    assert (far.ending, far.code, far.told) == ("diverged", 3, "far")
+    outcomes = Driver(runs, 2, retries, workers).run()
+    broken, far, killed, empty = (outcomes[run.name] for run in runs)
+    assert (broken.ending, broken.code, broken.tail) == ("failed", 7, "97\n98\n99\n100\nbroken")
+    assert (far.ending, far.code, far.tail) == ("diverged", 3, "far")
     assert killed.ending == "finished"
     assert (empty.ending, empty.code) == ("failed", 0)  # it says that all is well, but there is no result
     assert [workers.order.count(i) for i in range(4)] == [1 + retries, 1, 1 + retries, 1 + retries]
@@ -198,58 +199,58 @@ def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkey
 
 
 def test_a_worker_that_is_killed_after_its_result_has_not_failed(tmp_path, monkeypatch):
-    cells = cells_in(tmp_path, 1)
+    runs = runs_in(tmp_path, 1)
     workers = Scripts(monkeypatch, {0: ["ok kill -9 $$"]})
-    assert Driver(cells, 1, 0, workers).run()[cells[0].name].ending == "finished"
+    assert Driver(runs, 1, 0, workers).run()[runs[0].name].ending == "finished"
     assert workers.order == [0]
 
 
 def test_a_cell_that_somebody_else_holds_is_waited_for(tmp_path, monkeypatch):
-    cells = cells_in(tmp_path, 2)
+    runs = runs_in(tmp_path, 2)
     workers = Scripts(monkeypatch, {1: ["exit 2"]})
-    orphan = RunDirectory(cells[0].path).__enter__()
-    (cells[0].path / "config.json").touch()
+    orphan = RunDirectory(runs[0].path).__enter__()
+    (runs[0].path / "config.json").touch()
     seen = []
 
     def ended(attempt, outcome, again):
-        seen.append((attempt.cell.name, again))
-        if len(seen) == 1:  # the other cell has failed; the orphan finishes its own
+        seen.append((attempt.run.name, again))
+        if len(seen) == 1:  # the other run has failed; the orphan finishes its own
             orphan.__exit__()
-            finish(cells[0])
+            finish(runs[0])
 
     workers.ended = ended
-    outcomes = Driver(cells, 2, 0, workers).run()
+    outcomes = Driver(runs, 2, 0, workers).run()
     assert workers.order == [1]
-    assert seen == [(cells[1].name, False)]
-    assert [outcomes[cell.name].ending for cell in cells] == ["finished", "failed"]
+    assert seen == [(runs[1].name, False)]
+    assert [outcomes[run.name].ending for run in runs] == ["finished", "failed"]
 
 
 def test_a_worker_that_found_its_cell_taken_has_not_failed(tmp_path, monkeypatch):
-    cell = cells_in(tmp_path, 1)[0]
+    run = runs_in(tmp_path, 1)[0]
     workers = Scripts(monkeypatch, {0: ["exit 2", "ok"]})
-    orphan = RunDirectory(cell.path)
+    orphan = RunDirectory(run.path)
     workers.started = lambda attempt: orphan.__enter__() if len(workers.order) == 1 else None
-    workers.look = lambda running: orphan.__exit__() if not running else None
-    outcomes = Driver([cell], 1, 0, workers).run()
-    assert outcomes[cell.name].ending == "finished"
+    workers.progress = lambda running: orphan.__exit__() if not running else None
+    outcomes = Driver([run], 1, 0, workers).run()
+    assert outcomes[run.name].ending == "finished"
     assert workers.order == [0, 0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeypatch, number):
-    cells = cells_in(tmp_path, 3)
+    runs = runs_in(tmp_path, 3)
     told = "trap 'echo saved >> saved; exit 143' INT TERM; touch ready-$$; while :; do sleep 0.02; done"
     workers = Scripts(monkeypatch, {1: [told], 2: [told]})
     sent = []
 
-    def look(running):
+    def progress(running):
         if not sent and len(list(tmp_path.glob("log/bc/ready-*"))) == 2:
             sent.append(os.kill(os.getpid(), number))
 
-    workers.look = look
+    workers.progress = progress
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match=r"1 of 3 cells are finished.*same command again") as stopped:
-        Driver(cells, 2, watcher=workers).run()
+    with pytest.raises(Interrupted, match=r"1 of 3 runs are finished.*same command again") as stopped:
+        Driver(runs, 2, watcher=workers).run()
     assert stopped.value.signal == number
     assert (tmp_path / "log/bc/saved").read_text() == "saved\nsaved\n"
     assert signal.getsignal(number) is before
@@ -257,38 +258,38 @@ def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeyp
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin")
 def test_a_worker_is_alone_on_its_core_and_told_of_its_parent(tmp_path, monkeypatch):
-    cell = cells_in(tmp_path, 1)[0]
+    run = runs_in(tmp_path, 1)[0]
     told = "import os; print(os.sched_getaffinity(0), os.environ['ODICE_PARENT'], os.environ['XLA_FLAGS'])"
     fake = Path(tmp_path / "python")
     fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {sys.executable} -c "{told}"\n')
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
     pool = Pool(len(os.sched_getaffinity(0)), pinned=True)
-    attempts = [matrix.begin(cell, pool.start) for _ in range(pool.free)]
+    attempts = [begin(run, pool.start) for _ in range(pool.free)]
     assert [attempt.worker.process.wait(60) for attempt in attempts] == [0] * len(attempts)
-    lines = [line.split() for line in cell.log.read_text().splitlines()]
+    lines = [line.split() for line in run.log.read_text().splitlines()]
     assert sorted(line[0] for line in lines) == sorted(f"{{{core}}}" for core in os.sched_getaffinity(0))
     assert {line[1] for line in lines} == {str(os.getpid())}
-    assert cell.log.read_text().count("intra_op_parallelism_threads=1") == len(lines)
+    assert run.log.read_text().count("intra_op_parallelism_threads=1") == len(lines)
 
 
 # --- what a person sees -----------------------------------------------------------------------------------------------
 
 
-def at(cell, *steps):
-    cell.path.mkdir(parents=True, exist_ok=True)
-    (cell.path / "metrics.jsonl").write_text("".join(f'{{"step": {n}}}\n' for n in steps) + '{"step": 9')
+def at(run, *steps):
+    run.path.mkdir(parents=True, exist_ok=True)
+    (run.path / "metrics.jsonl").write_text("".join(f'{{"step": {n}}}\n' for n in steps) + '{"step": 9')
 
 
 def test_the_step_is_the_last_whole_row(tmp_path):
-    cell = cells_in(tmp_path, 1)[0]
-    assert matrix.step(cell) == 0
-    at(cell, 10, 20)
-    assert matrix.step(cell) == 20
+    run = runs_in(tmp_path, 1)[0]
+    assert step(run) == 0
+    at(run, 10, 20)
+    assert step(run) == 20
 
 
 def test_time_left(tmp_path):
-    bc = make_cells(tmp_path, ["log.npz"], ["bc", "iql"], seeds=2, steps=100)
+    bc = make_runs(tmp_path, ["log.npz"], ["bc", "iql"], seeds=2, steps=100)
     process = None
     speed = Speed()
     assert speed.left(bc, [], 2, now=0.0) is None
@@ -297,27 +298,27 @@ def test_time_left(tmp_path):
     assert speed.left([], [], 2, now=10.0) == 0
     assert speed.left(bc[1:], [], 1, now=10.0) == pytest.approx(30)  # iql counts as the others
     assert speed.left(bc[1:], [], 2, now=10.0) == pytest.approx(15)
-    assert speed.left(bc[1:2], [], 2, now=10.0) == pytest.approx(10)  # one cell is not done by two
+    assert speed.left(bc[1:2], [], 2, now=10.0) == pytest.approx(10)  # one run is not done by two
     at(bc[2], 40, 60)  # iql went from 40 to 60 in 4 s: 5 updates/s, 40 left; the other one 100 left
     running = [Attempt(bc[2], process, 10.0, 40)]
     assert speed.left(bc[2:], running, 1, now=14.0) == pytest.approx(40 / 5 + 100 / 5)
 
 
 def test_the_summary_is_the_mean_over_seeds(tmp_path):
-    cells = make_cells(tmp_path, ["one.npz"], ["bc", "iql", "odice"], seeds=2, steps=100)
-    finish(cells[0], {"mean": 10.0, "score": 1.0})
-    finish(cells[1], {"mean": 13.0, "score": 2.0})
-    finish(cells[2], {"mean": 7.0})
-    finish(cells[4])
-    finish(cells[5])
-    head, *lines = [line.split("  ") for line in summary(cells).splitlines()]
+    runs = make_runs(tmp_path, ["one.npz"], ["bc", "iql", "odice"], seeds=2, steps=100)
+    finish(runs[0], {"mean": 10.0, "score": 1.0})
+    finish(runs[1], {"mean": 13.0, "score": 2.0})
+    finish(runs[2], {"mean": 7.0})
+    finish(runs[4])
+    finish(runs[5])
+    head, *lines = [line.split("  ") for line in summary(runs).splitlines()]
     found = [[part.strip() for part in line if part] for line in lines]
     assert found == [
         ["one/bc", "2", "11.5 ± 2.12", "1.5 ± 0.707"],
         ["one/iql", "1 of 2", "7", "-"],
         ["one/odice", "2", "no environment", "-"],
     ]
-    assert head[0].startswith("cells")
+    assert head[0].startswith("runs")
 
 
 class Terminal(io.StringIO):
@@ -330,40 +331,72 @@ def test_the_live_table(tmp_path, monkeypatch, quiet):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("odice.sweeps.board.LOOK_SECONDS", 0.0)
-    cells = cells_in(tmp_path, 4)
-    at(cells[1], 40)
-    attempt = Attempt(cells[1], None, time.monotonic() - 4, 0)
-    outcomes = {cells[0].name: Outcome("finished")}
+    monkeypatch.setattr("odice.sweeps.board.REFRESH_SECONDS", 0.0)
+    runs = runs_in(tmp_path, 4)
+    at(runs[1], 40)
+    attempt = Attempt(runs[1], None, time.monotonic() - 4, 0)
+    outcomes = {runs[0].name: Outcome("finished")}
     with Board(quiet) as board:
-        board.begin(cells, 2, outcomes)
-        board.look([attempt])
+        board.begin(runs, 2, outcomes)
+        board.progress([attempt])
         if board._live is not None:
             board._live.refresh()
-        outcomes[cells[2].name] = Outcome("failed", -9, "last words")
-        board.ended(Attempt(cells[2], None, time.monotonic(), 0), outcomes[cells[2].name], False)
+        outcomes[runs[2].name] = Outcome("failed", -9, "last words")
+        board.ended(Attempt(runs[2], None, time.monotonic(), 0), outcomes[runs[2].name], False)
     text = terminal.getvalue()
     if quiet:
         assert text == ""
         return
-    assert "4 cells, 1 of them finished already; 2 at a time" in text
-    assert re.search(r"1 of 4 cells finished, 1 running, 0m1\ds left", text)  # 260 updates at 10/s by two
+    assert "4 runs, 1 of them finished already; 2 at a time" in text
+    assert re.search(r"1 of 4 runs finished, 1 running, 0m1\ds left", text)  # 260 updates at 10/s by two
     assert re.search(r"log/bc/seed-1 +40 +100 +(9|10)\b", text)
     assert "failed    log/bc/seed-2 (killed by signal 9)" in text
     assert "last words" in text
 
 
 def test_plain_lines_elsewhere(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("odice.sweeps.board.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("odice.sweeps.board.REFRESH_SECONDS", 0.0)
     monkeypatch.setattr("odice.sweeps.board.PLAIN_SECONDS", 0.0)
     Scripts(monkeypatch, {1: ["echo why; exit 7"]})
     with Board() as board:
-        Driver(cells_in(tmp_path, 2), 1, 1, board).run()
+        Driver(runs_in(tmp_path, 2), 1, 1, board).run()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "2 cells; 1 at a time"
+    assert lines[0] == "2 runs; 1 at a time"
     assert "started   log/bc/seed-0" in lines
     assert "finished  log/bc/seed-0 (1 of 2)" in lines
     assert "failed    log/bc/seed-1 (exit code 7), to be tried again" in lines
     assert "failed    log/bc/seed-1 (exit code 7)" in lines
     assert "    why" in lines
-    assert any(line.startswith("1 of 2 cells finished") for line in lines)
+    assert any(line.startswith("1 of 2 runs finished") for line in lines)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_sweep_have_every_run_once(tmp_path):
+    runs = runs_in(tmp_path, 7)
+    parts = [Part.parse(f"{i}/3").choose(runs) for i in (1, 2, 3)]
+    assert [len(part) for part in parts] == [3, 2, 2]
+    assert sorted(run.name for part in parts for run in part) == sorted(run.name for run in runs)
+    assert Part.parse("8/8").choose(runs) == []
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "2", "a/b", "1/0", "-1/2", "1/2/3"])
+def test_a_part_that_does_not_exist_is_one_sentence(text):
+    with pytest.raises(OdiceError, match="--part takes I/N"):
+        Part.parse(text)
+
+
+def test_the_folder_of_a_sweep_may_be_waited_for(tmp_path):
+    with RunDirectory(tmp_path / "sweep"), pytest.raises(OdiceError, match="another process"):
+        RunDirectory(tmp_path / "sweep", wait=0.3).__enter__()
+    with RunDirectory(tmp_path / "sweep", wait=0.3) as folder:
+        assert folder.path.is_dir()
+
+
+def test_a_listing_says_what_is_finished(tmp_path):
+    runs = runs_in(tmp_path, 2)
+    finish(runs[1])
+    first, second, total = listing(runs).splitlines()
+    assert (first.endswith("100 updates"), second.endswith("100 updates  finished")) == (True, True)
+    assert total == "2 runs, 200 updates"
