@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from odice.data.dataset import Dataset
-from odice.data.doctor import alignment, dynamics, episodes, values
+from odice.data.doctor import alignment, dynamics, episodes, leaks, values
 from odice.data.doctor.finding import Finding
 from odice.data.doctor.scan import Scan, scan
 from odice.data.summary import summarize
@@ -41,6 +41,9 @@ CHECKS: tuple[Check, ...] = (
     episodes.few_episodes,
     dynamics.teleports,
     alignment.misaligned_rewards,
+    leaks.leaked_steps,
+    leaks.leaked_returns,
+    leaks.time_backwards,
 )
 
 # every code a finding can have -> what it means, in half a sentence
@@ -67,6 +70,13 @@ CODES = {
     "duplicate-episodes": "episodes that occur twice",
     "few-episodes": "too few episodes to split",
     "teleport": "jumps inside episodes",
+    "leaked-action": "observation columns that give away the action",
+    "leaked-reward": "observation columns that give away the reward",
+    "leaked-end": "observation columns that give away the end of an episode",
+    "leaked-future": "observation columns that give away the next step",
+    "leaked-return": "observation columns that give away the return",
+    "id-column": "observation columns that number the episodes",
+    "time-backwards": "a clock that runs backwards inside episodes",
 }
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
