@@ -10,7 +10,15 @@ from odice.data.doctor import inspect
 from odice.data.meta import Meta
 from tests.worlds import batch, collection, hospital, hvac, record, traffic
 
-LEAKS = {"leaked-action", "leaked-reward", "leaked-end", "leaked-future", "leaked-return", "id-column", "time-backwards"}
+LEAKS = {
+    "leaked-action",
+    "leaked-reward",
+    "leaked-end",
+    "leaked-future",
+    "leaked-return",
+    "id-column",
+    "time-backwards",
+}
 WORLDS = {"hospital": hospital, "collection": collection, "traffic": traffic, "batch": batch, "hvac": hvac}
 
 

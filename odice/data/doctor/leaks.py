@@ -172,7 +172,9 @@ def _ends(data: Dataset) -> np.ndarray:
 def _changes(data: Dataset, column: int, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One-step changes of a column in the first episodes, and the values before and after."""
     episodes = int(np.searchsorted(np.cumsum(data.lengths), most)) + 1
-    parts = [data[e].observations[: data.lengths[e], column].astype(np.float64) for e in range(min(episodes, len(data)))]
+    parts = [
+        data[e].observations[: data.lengths[e], column].astype(np.float64) for e in range(min(episodes, len(data)))
+    ]
     before, after = (np.concatenate([part[cut] for part in parts]) for cut in (slice(None, -1), slice(1, None)))
     return after - before, before, after
 
