@@ -113,7 +113,7 @@ def time_backwards(scan: Scan) -> Iterator[Finding]:
         if len(change) < 50 or not (change < 0).any():
             continue
         usual = np.median(change)
-        # A clock moves by the same amount nearly everywhere; one that wraps (the hour of the day) goes back all its way.
+        # A clock moves by the same amount nearly everywhere; one that wraps (an hour of the day) goes back all its way.
         if usual <= 0 or np.mean(np.isclose(change, usual, rtol=1e-3)) < 0.95:
             continue
         low, high = before.min(), before.max()
@@ -126,8 +126,8 @@ def time_backwards(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "time-backwards",
             "warning",
-            f"{_listed(names)} of the observation {'is a clock that goes' if len(names) == 1 else 'are clocks that go'} "
-            f"backwards {backwards[0][1]} times inside episodes: rows are out of order.",
+            f"{_listed(names)} of the observation: a clock that goes backwards {backwards[0][1]} times inside episodes, "
+            "so rows are out of order.",
             "Name the column that orders the rows (--step-column), or sort the rows of each episode.",
             {"columns": dict(backwards)},
         )
