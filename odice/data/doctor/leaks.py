@@ -126,7 +126,7 @@ def time_backwards(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "time-backwards",
             "warning",
-            f"{_listed(names)} of the observation: a clock that goes backwards {backwards[0][1]} times inside episodes, "
+            f"{_listed(names)} of the observation: a clock that goes back {backwards[0][1]} times inside episodes, "
             "so rows are out of order.",
             "Name the column that orders the rows (--step-column), or sort the rows of each episode.",
             {"columns": dict(backwards)},
