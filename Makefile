@@ -25,7 +25,7 @@ $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
-demo: $(STAMP)   ## O-DICE learns to hop from the log that comes with odice: curve, policy, table, video in demo/
+demo: $(STAMP)   ## train a hopping robot from the bundled data set: curve, policy, table, video in demo/
 	$(BIN)/odice demo --out demo
 
 toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in demo/toy/
