@@ -19,7 +19,6 @@ What differs from mujoco-py is MuJoCo itself (2.0 there): the solver's and the c
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.resources import files
 from typing import Any
 from xml.etree import ElementTree
@@ -100,13 +99,6 @@ def _one(root: ElementTree.Element, path: str) -> ElementTree.Element:
     return element
 
 
-@cache
-def _model(size: str) -> Any:
-    import mujoco
-
-    return mujoco.MjModel.from_xml_string(ant_xml(size))  # pyright: ignore[reportAttributeAccessIssue]
-
-
 class AntEnv(gymnasium.Env):
     """D4RL's ant in MuJoCo, without a task."""
 
@@ -120,7 +112,7 @@ class AntEnv(gymnasium.Env):
 
         self._mujoco: Any = mujoco
         self.size, self.render_mode = size, render_mode
-        self.model = _model(size) if render_mode is None else mujoco.MjModel.from_xml_string(ant_xml(size))  # pyright: ignore
+        self.model: Any = mujoco.MjModel.from_xml_string(ant_xml(size))  # pyright: ignore[reportAttributeAccessIssue]
         self.data = mujoco.MjData(self.model)  # pyright: ignore[reportAttributeAccessIssue]
         self.init_qpos, self.init_qvel = self.model.numeric("init_qpos").data.copy(), np.zeros(self.model.nv)
         self._renderer: Any = None
