@@ -21,6 +21,7 @@ _PUBLIC = {
     "algorithms": "odice.algos.registry",
     "batches": "odice.training.loop",
     "collect": "odice.collection.recipes",
+    "decide": "odice.decision.decide",
     "divergence": "odice.core.divergences",
     "estimate": "odice.evaluation.ope.estimate",
     "evaluate": "odice.evaluation.simulator.evaluate",

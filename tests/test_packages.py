@@ -25,6 +25,7 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"sweeps", "collection", "reports"},
+    {"decision"},
     {"experiments"},
     {"cli"},
 ]

@@ -15,6 +15,7 @@ COMMANDS = {
     "imitate": "learn a policy from demonstrations, without rewards",
     "evaluate": "what a policy earns: in its environment, or estimated from a log alone (--data)",
     "select": "rank policies by what a log says about them, without a simulator",
+    "decide": "from a log to a decision: train candidates, judge them by held-out episodes, write one page",
     "trial": "plan a trial of a policy, and judge it against a control while it is running",
     "report": "compare runs: tables, statistics, curves; one page, Markdown, LaTeX, CSV or figures",
     "export": "write a policy as an ONNX file, checked against the policy",

@@ -80,6 +80,8 @@ class _Proposer:
     def __init__(self, table: pl.DataFrame):
         self.table, self.roles = table, {}
         self.doubts: list[str] = []
+        self.rivals: list[str] = []
+        """Columns that could be the reward, too."""
 
     def run(self) -> Proposal:
         self._unusable()
@@ -91,6 +93,7 @@ class _Proposer:
         self._action()
         self._ends(blocks)
         self._known_later(blocks)
+        self._results()
         self._copies()
         self._observations()
         one_step = blocks is None and not self._has("terminated", "step")
@@ -232,10 +235,7 @@ class _Proposer:
         if hinted:
             name = hinted[0][1]
             self._set(name, "reward", "its name, and numbers", sure=len(hinted) == 1 or hinted[0][0] == 0)
-            for _, other in hinted[1:]:
-                if not self.roles[name].sure:
-                    self._set(other, "left out", f"it may be a result of the action, like {name}", sure=False)
-                    self.doubts.append(f"{name} is taken as the reward; {other} could be it, too.")
+            self.rivals = [other for _, other in hinted[1:] if not self.roles[name].sure]
         else:
             self.doubts.append("No column looks like the reward: name it as `reward`.")
 
@@ -268,6 +268,16 @@ class _Proposer:
                 why = "its name, and one value for all rows of an episode: it may be known only at the end"
                 self._set(name, "left out", why, sure=False)
                 self.doubts.append(f"{name} is left out: it has one value per episode, perhaps known only at its end.")
+
+    def _results(self) -> None:
+        """Leave out what may be a result of the action: a rival of the reward that stands after the action."""
+        names, actions, rewards = self.table.columns, self._columns("action"), self._columns("reward")
+        for name in (name for name in self.rivals if name not in self.roles):
+            after = bool(actions) and names.index(name) > names.index(actions[0])
+            if after:
+                self._set(name, "left out", f"it may be a result of the action, like {rewards[0]}", sure=False)
+            more = ", and it is left out" if after else ""
+            self.doubts.append(f"{rewards[0]} is taken as the reward; {name} could be it, too{more}.")
 
     def _copies(self) -> None:
         """Leave out columns that say what was done or earned in this very row."""

@@ -163,6 +163,16 @@ def test_a_copy_of_the_action_or_the_reward_is_no_observation():
     assert proposal["paid"].reason == "a copy of recovered"
 
 
+def test_a_rival_of_the_reward_is_left_out_if_it_stands_after_the_action():
+    table = collections()
+    before = table.select("CaseID", "week", pl.col("balance").alias("score"), "channel", "recovered")
+    assert propose(before)["score"].role == "observation"
+    after = before.select("CaseID", "week", "channel", "recovered", "score")
+    assert propose(after)["score"].role == "left out"
+    for one in (before, after):
+        assert any("score could be it, too" in doubt for doubt in propose(one).doubts)
+
+
 def test_what_is_in_doubt_is_said():
     proposal = propose(collections().with_columns(pl.col("region").alias("offer")))
     assert any("offer" in doubt and "channel" in doubt for doubt in proposal.doubts)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from odice.evaluation.changes import changes
+from odice.evaluation.changes import action_names, changes
+from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.trial import episodes_needed
 from odice.reports import html
 from odice.reports.charts import histogram
@@ -21,7 +22,7 @@ POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Warn:
+class Check:
     """One thing that could be wrong: how it was checked and what came out."""
 
     state: Literal["good", "bad", "not checked"]
@@ -45,7 +46,7 @@ def advice(estimates: Estimates, health: str | None = None) -> tuple[Advice, str
         health: The verdict of the run's health check, if there is one; a policy that it refuses is never advised.
     """
     verdict = estimates.verdict
-    if health is not None and health.startswith("do not"):
+    if health == REFUSED:
         return "go on as before", "The policy did not pass its own health check, whatever its estimate is."
     if verdict.answer == "better":
         return "try it on a small scale", (
@@ -65,6 +66,7 @@ def decision_page(
     title: str = "Should we act differently?",
     health: dict[str, Any] | None = None,
     candidates: list[dict[str, str]] | None = None,
+    cost: Estimates | None = None,
     command: str = "",
 ) -> str:
     """Render the page.
@@ -76,7 +78,8 @@ def decision_page(
         title: Of the page.
         health: What the run says about its policy (`Run.result["health"]`).
         candidates: Rows of a table of all policies that were compared: name, gain, answer.
-        command: The command that repeats all of it.
+        cost: What the log says about the policy's costs, if it has any.
+        command: What stands at the foot of the page.
     """
     answer, reason = advice(estimates, (health or {}).get("verdict"))
     difference = changes(policy, data) if policy is not None else None
@@ -97,7 +100,7 @@ def decision_page(
         changes=difference,
         bars=_interval_bars(estimates, low, high),
         sentence=_gain_sentence(estimates),
-        cost=_cost_sentence(data),
+        cost=_cost_sentence(data, cost),
         judged=estimates.judged_by,
         checks=_checks(estimates, health),
         trial=_trial(data, estimates) if answer != "go on as before" else None,
@@ -121,8 +124,6 @@ def _cards(data: Dataset) -> list[tuple[str, str]]:
 
 def _shares(data: Dataset) -> list[tuple[str, float]]:
     """Return how often each choice was taken; nothing for amounts."""
-    from odice.evaluation.changes import action_names
-
     if not data.discrete:
         return []
     names = action_names(data)
@@ -176,24 +177,30 @@ def _interval_bars(estimates: Estimates, low: float, high: float) -> list[dict[s
     ]
 
 
-def _cost_sentence(data: Dataset) -> str:
+def _cost_sentence(data: Dataset, estimates: Estimates | None) -> str:
     if data.costs is None:
         return ""
     cost = np.add.reduceat(data.costs, data.starts)
-    mean, most = html.number(float(cost.mean())), html.number(float(cost.max()))
-    return f"An episode of the log cost {mean} on average, at most {most}."
+    sentence = f"An episode of the log cost {html.number(float(cost.mean()))}."
+    if estimates is None or (shown := _shown(estimates)) is None:
+        return f"{sentence} What the policy costs was not estimated."
+    gain = shown.improvement
+    return (
+        f"{sentence} The policy would cost about {html.number(abs(gain.mean))} {'more' if gain.mean >= 0 else 'less'} "
+        f"(between {_signed(gain.low)} and {_signed(gain.high)})."
+    )
 
 
-def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Warn]:
+def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Check]:
     outside = estimates.outside
     checks = [
-        Warn(
+        Check(
             "good" if outside <= 0.1 else "bad",
             "Known ground",
             f"In {outside:.0%} of the log's states the policy does what was hardly ever done there; the log cannot "
             "show what happens then.",
         ),
-        Warn(
+        Check(
             "good" if estimates.episodes >= 200 else "bad",
             "Enough episodes",
             f"{estimates.episodes:,} episodes judge the policy. {estimates.judged_by}",
@@ -202,10 +209,10 @@ def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Warn]:
     if health:
         state = {"good": "good", "not checked": "not checked"}.get(str(health.get("verdict")), "bad")
         words = health.get("says") or health.get("reason") or health.get("verdict")
-        checks.append(Warn(state, "Training", f"The run's own check: {words}."))  # pyright: ignore[reportArgumentType]
+        checks.append(Check(state, "Training", f"The run's own check: {words}."))  # pyright: ignore[reportArgumentType]
     else:
         checks.append(
-            Warn("not checked", "Training", "There is no run behind this policy, so its training is unknown.")
+            Check("not checked", "Training", "There is no run behind this policy, so its training is unknown.")
         )
     return checks
 

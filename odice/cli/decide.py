@@ -1,0 +1,67 @@
+"""`odice decide`: from a raw log to a page that says whether to act differently."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from odice.data.schema import TableFlags
+from odice.errors import OdiceError
+
+if TYPE_CHECKING:
+    from odice.data.propose import Proposal
+
+
+@dataclass(frozen=True)
+class Args:
+    """Decide from a log whether to act differently: roles of columns, checks, candidates, estimates, and one page."""
+
+    log: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="LOG")]
+    """A Parquet or CSV file, or any other data set that `odice train` takes."""
+    schema: Path | None = None
+    """A TOML or JSON file that says what the columns mean; without one the roles are proposed."""
+    out: Path = Path("decision")
+    """The folder for everything. The same command continues in it."""
+    steps: int = 10_000
+    """Updates of each candidate."""
+    holdout: float = 0.3
+    """Share of the episodes that judge and do not train."""
+    seed: int = 0
+    """Seed of training and of the estimators."""
+    yes: bool = False
+    """Take the proposed roles without asking."""
+    allow: tuple[str, ...] = ()
+    """Findings of the data doctor to accept; `all` accepts everything."""
+    table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
+
+
+def run(args: Args) -> int:
+    from odice.decision.decide import decide
+
+    decision = decide(
+        args.log,
+        schema=args.table.table(args.schema).get("schema"),
+        out=args.out,
+        steps=args.steps,
+        seed=args.seed,
+        holdout=args.holdout,
+        allow=args.allow,
+        confirm=None if args.yes else _confirm,
+        say=lambda text: print(text, flush=True),
+    )
+    return 0 if decision.page.exists() else 1
+
+
+def _confirm(proposal: Proposal) -> bool:
+    """Ask a person in a terminal; a script has to say --yes."""
+    if not sys.stdin.isatty():
+        raise OdiceError("The roles of some columns are in doubt; check the schema that was written, or add --yes.")
+    return input("Is this right? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def main(argv: list[str]) -> int:
+    return run(tyro.cli(Args, prog="odice decide", args=argv))
