@@ -22,6 +22,7 @@ import numpy as np
 from odice.data.meta import Meta
 from odice.encoding import Encoding
 from odice.errors import OdiceError
+from odice.notebook import facts
 from odice.types import Spec
 
 OPTIONAL = ("costs", "propensities")
@@ -175,6 +176,18 @@ class Dataset:
         kind = f"{spec.action_dim} actions" if spec.discrete else f"action dim {spec.action_dim}"
         size = f"{self.n_episodes:,} episodes, {self.n_steps:,} steps"
         return f"Dataset({self.meta.source!r}: {size}, obs dim {spec.obs_dim}, {kind})"
+
+    def _repr_html_(self) -> str:
+        spec, returns = self.spec, self.returns
+        rows = {
+            "episodes": f"{self.n_episodes:,}",
+            "steps": f"{self.n_steps:,}",
+            "observation": f"{spec.obs_dim} numbers",
+            "action": f"one of {spec.action_dim}" if spec.discrete else f"{spec.action_dim} numbers",
+            "return": f"mean {returns.mean():,.4g}, from {returns.min():,.4g} to {returns.max():,.4g}",
+            "environment": self.meta.env_id,
+        }
+        return facts(f"Dataset {self.meta.source}", rows)
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 

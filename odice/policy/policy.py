@@ -24,6 +24,7 @@ from odice.action_map import to_bounds
 from odice.encoding import Column, Encoding, brief, encode, is_column, size
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
+from odice.notebook import facts
 from odice.policy import file as policy_file
 from odice.policy.file import DESCRIPTION, VECTORS, Layout
 from odice.policy.guard import Guard, Guarded
@@ -68,6 +69,19 @@ class Policy:
         words.append(f"{self.obs_dim} -> {self.action_dim}{' choices' if self.discrete else ''}")
         words += [f"step {step:,}"] if isinstance(step, int) else []
         return f"Policy({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        about, data = self.about, self.about.get("data")
+        rows = {
+            "algorithm": about.get("algorithm"),
+            "step": about.get("step"),
+            "input": ", ".join(column.name for column in self.columns) or f"{self.obs_dim} numbers",
+            "output": ", ".join(self.choices) or f"{self.action_dim} {'choices' if self.discrete else 'numbers'}",
+            "environment": self.env_id,
+            "data": data.get("source") if isinstance(data, Mapping) else None,
+            "guard": "yes" if self.guard else "no",
+        }
+        return facts("Policy", rows)
 
     def __call__(self, obs: Any) -> np.ndarray:
         """The action for one observation `(obs,)` or for a batch `(..., obs)`, as the environment wants it."""

@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from odice.d4rl import normalized_score
 from odice.errors import OdiceError
 from odice.reports import statistics
-from odice.reports.runs import RunEvaluation, RunRecord, clean, read_runs
+from odice.reports.runs import FINAL, RunEvaluation, RunRecord, clean, read_runs
 from odice.reports.statistics import BootstrapInterval, Profile
 from odice.training.run import Run
 
-FINAL = 10
-"""Evaluations whose mean is the number of a run: the paper's protocol."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TAUS = 101
 
 
@@ -153,6 +154,22 @@ class Comparison:
 
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
+
+    def plot(self) -> Figure:
+        """The learning curves of every data set with bands, and the performance profiles where there are any."""
+        from odice.reports.curves import comparison_figure
+
+        return comparison_figure(self)
+
+    def _repr_html_(self) -> str:
+        from odice.notebook import table
+        from odice.reports.tables import tables
+
+        each = [
+            table(one.title, one.head, [[cell.text for cell in row] for row in one.rows], one.note)
+            for one in tables(self)
+        ]
+        return "".join(each) + "".join(table(note, (), ()) for note in self.notes)
 
     @cached_property
     def data(self) -> list[str]:

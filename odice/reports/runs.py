@@ -29,6 +29,9 @@ LARGEST = 1e100
 NOT_SETTINGS = ("seed", "data", "env", "algo", "suboptimal")
 """Entries of a configuration that have columns of their own."""
 
+FINAL = 10
+"""Evaluations whose mean is the number of a run: the paper's protocol."""
+
 
 class RunEvaluation(NamedTuple):
     """One evaluation of a run."""

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from odice.reports.compare import FINAL, Comparison, Group
-from odice.reports.runs import RunRecord, clean
+from odice.reports.runs import FINAL, RunRecord, clean
 from odice.reports.statistics import BootstrapInterval
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+    from odice.reports.compare import Comparison, Group
 
 
 MAX_COLUMNS = 6

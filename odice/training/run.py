@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odice.d4rl import brief
 from odice.errors import OdiceError
+from odice.notebook import facts
 from odice.policy.policy import Policy
 from odice.training.directory import log_checksum, read_record
 from odice.training.loggers import rows
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,22 @@ class Run:
     def evaluations(self) -> polars.DataFrame:
         """One row per evaluation, with every episode's return and length."""
         return self._frame("evaluations.jsonl")
+
+    def plot(self, metrics: Sequence[str] = ()) -> Figure:
+        """A figure of the evaluations and of these metrics (by default the losses, the mean value and weight)."""
+        from odice.training.plots import run_figure
+
+        return run_figure(self, metrics)
+
+    def _repr_html_(self) -> str:
+        if self.seeds:
+            return facts(f"Run {self.path}", {run.path.name: run._ending() for run in self.seeds})
+        config, data = self.config["config"], self.config["data"]
+        rows = {name: config.get(name) for name in ("algo", "preset", "env", "seed")}
+        return facts(f"Run {self.path}", {**rows, "data": data["source"], "result": self._ending()})
+
+    def _ending(self) -> str:
+        return self.summary() if self.result else "not finished"
 
     def summary(self) -> str:
         """How a finished run ended, in a sentence."""

@@ -22,6 +22,7 @@ from odice.evaluation.ope.intervals import ALPHA, REPLICATES, Interval, betting_
 from odice.evaluation.ope.one_step import one_step
 from odice.evaluation.ope.verdict import MIN_EPISODES, Verdict, conclude
 from odice.jsonable import jsonable
+from odice.notebook import table
 from odice.policy.policy import Policy
 
 BASIC = ("fqe", "importance", "doubly-robust", "one-step")
@@ -83,6 +84,15 @@ class Estimates:
     spread: float
     """Standard deviation of the log's returns."""
     verdict: Verdict
+
+    def _repr_html_(self) -> str:
+        text = lambda found: "" if found is None else f"{found.mean:,.4g} ({found.low:,.4g} to {found.high:,.4g})"
+        rows = [
+            (name, text(one.value), text(one.improvement), one.unusable or "yes")
+            for name, one in self.estimates.items()
+        ]
+        head = ("estimator", "return", "more than the behavior", "used for the verdict")
+        return table(str(self.verdict), head, [("behavior", text(self.behavior), "", ""), *rows], self.judged_by)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

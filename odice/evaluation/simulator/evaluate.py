@@ -20,6 +20,7 @@ from odice.d4rl import normalized_score
 from odice.envs.make import Task, adapt, make, resolve
 from odice.errors import OdiceError
 from odice.evaluation.simulator.rollout import BATCH_ENVS, MAX_STEPS, Act, Deadline, Rollout, StepPool, play
+from odice.notebook import facts
 
 if TYPE_CHECKING:
     import gymnasium
@@ -57,6 +58,19 @@ class Evaluation:
     seconds: float = 0.0
     costs: np.ndarray | None = None
     """The cost of each episode, where the environment reports costs (`info["cost"]`, as Safety-Gymnasium does)."""
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "episodes": len(self.returns),
+            "mean return": f"{self.mean:,.4g}",
+            "standard deviation": f"{self.std:,.4g}",
+            "worst": f"{self.worst:,.4g}",
+            "mean score": None if self.scores is None else f"{self.scores.mean():.1f}",
+            "mean cost": None if self.cost is None else f"{self.cost:,.4g}",
+            "noise": self.noise or None,
+            "start noise": self.start_noise or None,
+        }
+        return facts(f"Evaluation in {self.env_id}", rows)
 
     @property
     def cost(self) -> float | None:

@@ -1,0 +1,70 @@
+"""What a notebook shows of odice's objects."""
+
+import re
+
+import numpy as np
+import pytest
+
+import odice
+from odice.notebook import facts, table
+
+
+def text(html: str) -> str:
+    return re.sub(r"<[^>]+>", " ", html)
+
+
+def test_cells_are_escaped_and_empty_facts_left_out():
+    html = facts("<b>", {"name": "<script>", "none": None, "empty": "", "zero": 0})
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "none" not in html
+    assert "empty" not in html
+    assert "zero" in html
+    assert table("t", ["a"], [["1"]], "n & m").count("<tr>") == 2
+
+
+@pytest.fixture(scope="module")
+def log() -> dict:
+    rng = np.random.default_rng(0)
+    obs, act = rng.normal(size=(400, 3)), rng.uniform(-1, 1, (400, 1))
+    return {
+        "observations": obs,
+        "actions": act,
+        "rewards": -np.abs(act[:, 0] - np.tanh(obs[:, 0])),
+        "terminals": np.zeros(400, bool),
+        "timeouts": np.arange(400) % 20 == 19,
+    }
+
+
+def test_data_set(log):
+    shown = text(odice.load(log)._repr_html_())
+    assert "400" in shown
+    assert "3 numbers" in shown
+    assert f"{odice.load(log).returns.mean():,.4g}" in shown
+
+
+def test_evaluation():
+    from odice.evaluation.simulator.evaluate import Evaluation
+
+    found = Evaluation("Hopper-v5", np.array([1.0, 3.0]), np.array([5, 5]), np.array([0, 1]), reference=(0.0, 4.0))
+    shown = text(found._repr_html_())
+    assert "Hopper-v5" in shown
+    assert "50.0" in shown
+    assert "cost" not in shown
+
+
+@pytest.mark.slow
+def test_run_policy_comparison(log, tmp_path):
+    run = odice.train(log, algo="bc", steps=40, batch_size=32, policy_hidden=(8,), out=tmp_path / "run", quiet=True)
+    shown = text(run._repr_html_())
+    assert "bc" in shown
+    assert "finished 40 updates" in shown
+    assert "3 numbers" in text(run.policy._repr_html_())
+    figure = run.plot()
+    assert [axes.get_title() for axes in figure.axes] == ["policy_loss"]
+    drawn = figure.axes[0].lines[0].get_ydata()
+    np.testing.assert_allclose(drawn, run.metrics["policy_loss"].to_numpy())
+    with pytest.raises(odice.OdiceError, match="has no metric 'nonsense'"):
+        run.plot(["nonsense"])
+    comparison = odice.report(run)
+    assert "bc" in comparison._repr_html_()
