@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import itertools
 import logging
 import os
 import re
@@ -17,15 +16,16 @@ from mkdocs.structure.files import File, Files
 import odice
 from odice.algos import algorithms
 from odice.cli.main import COMMANDS, main
+from odice.cli.short_help import field_notes
 from odice.presets import PRESETS, preset
 
 
 def help_text(*command: str) -> str:
-    """What `odice COMMAND --help` prints."""
+    """What `odice COMMAND --help` prints; of `train` and `imitate` what `--help-all` does."""
     os.environ["COLUMNS"] = "100"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        main([*command, "--help"])
+        main([*command, "--help-all" if command[0] in ("train", "imitate") else "--help"])
     return re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue()).strip()
 
 
@@ -81,22 +81,6 @@ def algorithms_page(pages: set[str], folder: str) -> str:
 
 def escape(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def field_notes(config: type) -> dict[str, str]:
-    """The string under each field of a dataclass and its bases."""
-    import ast
-    import inspect
-
-    notes: dict[str, str] = {}
-    for base in reversed(config.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body[0].body
-        for field, note in itertools.pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant):
-                notes[field.target.id] = str(note.value.value)
-    return notes
 
 
 def presets_of(algo: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def commands(name: str) -> list[list[str]]:
 def flags(*command: str) -> set[str]:
     """The flags that a command's help names."""
     with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
-        main([*command, "--help"])
+        main([*command, "--help-all" if command[0] in ("train", "imitate") else "--help"])
     return set(re.findall(r"--[a-z0-9-]+", said.getvalue()))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import odice
-from odice.cli.main import COMMANDS, main
+from odice.cli.main import COMMANDS, main, usage
 from odice.errors import OdiceError
 from odice.types import Spec
 
@@ -93,3 +93,7 @@ def test_what_algorithms_are_built_from_keeps_its_names():
     assert all(hasattr(building, name) for name in names)
     page = (Path(__file__).parents[1] / "docs" / "building.md").read_text("utf-8")
     assert [name for name in names if f"`{name}`" not in page and name != "Policy"] == []
+
+
+def test_help_fits_a_terminal():
+    assert max(map(len, usage().splitlines())) <= 80

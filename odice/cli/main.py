@@ -8,23 +8,23 @@ from odice.errors import OdiceError, exit_code, unknown_name
 
 # command -> what it does, in the order of a user's way through them; the module is odice.cli.<command>
 COMMANDS = {
-    "data": "look a data set over and say what is wrong with it; convert it; collect one",
-    "train": "learn a policy from a data set, or continue a run that was interrupted",
-    "sweep": "train every combination of data sets, algorithms, settings and seeds, each exactly once",
-    "suite": "make the local suite: named logs of robots, mazes and choices, without a download",
+    "data": "check a data set, write its schema, convert it, collect one",
+    "train": "learn a policy from a data set, or continue a run",
+    "sweep": "train every combination of data, algorithms, settings and seeds",
+    "suite": "make named logs of robots, mazes and choices; no download",
     "imitate": "learn a policy from demonstrations, without rewards",
-    "evaluate": "what a policy earns: in its environment, or estimated from a log alone (--data)",
-    "select": "rank policies by what a log says about them, without a simulator",
-    "decide": "from a log to a decision: train candidates, judge them by held-out episodes, write one page",
-    "trial": "plan a trial of a policy, and judge it against a control while it is running",
-    "report": "compare runs: tables, statistics, curves; one page, Markdown, LaTeX, CSV or figures",
+    "evaluate": "what a policy earns: in its environment, or by a log (--data)",
+    "select": "rank policies by a log, without a simulator",
+    "decide": "from a log to a decision, as one page: train, judge, compare",
+    "trial": "plan a trial of a policy, and judge it while it runs",
+    "report": "compare runs: tables, statistics, curves",
     "export": "write a policy as an ONNX file, checked against the policy",
     "list": "show the algorithms, presets, divergences and gradient rules",
-    "demo": "learn to hop from the log that comes with odice: curve, policy, table, video",
-    "reproduce": "the paper's tables and figures, on D4RL's files or on the local suite",
-    "toy": "the paper's 30 x 30 grid world: three gradient rules, one figure",
-    "bench": "how fast odice is on this machine, beside the rate at which it multiplies matrices",
-    "theory": "check the paper's four theorems numerically",
+    "demo": "learn to hop from the log that comes with odice",
+    "reproduce": "the paper's tables and figures, on D4RL or the local suite",
+    "toy": "the paper's grid world under three gradient rules",
+    "bench": "how fast odice is on this machine",
+    "theory": "check the paper's theorems numerically",
 }
 
 

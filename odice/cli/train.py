@@ -1,7 +1,7 @@
 """`odice train`: learn a policy from a data set.
 
 The algorithm is looked for in the arguments first, because its settings are flags too. What a preset or a config file
-says is shown as the flags' defaults, so `odice train --preset paper --data D --help` shows what would be used.
+says is shown as the flags' defaults, so `odice train --preset paper --data D --help-all` shows what would be used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import Any
 
 import tyro
 
+from odice.cli.short_help import short_help
 from odice.data.schema import TableFlags
 from odice.training.options import RunFlags
 from odice.training.settings import Settings, resolve
+
+FIRST = ("data", "schema", "algo", "preset", "steps", "seeds", "out", "env", "config", "dry_run")
+"""The options that `--help` shows; `--help-all` shows every one."""
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -47,6 +51,14 @@ def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **give
 
     def part(kind: type) -> Any:
         return kind(**{item.name: getattr(shown.options, item.name) for item in dataclasses.fields(kind)})
+
+    if "--help-all" in argv:
+        argv = ["--help" if word == "--help-all" else word for word in argv]
+    elif {"-h", "--help"} & set(argv):
+        options = (*FIRST[:1], "episode", *FIRST[1:]) if given.get("imitation") else FIRST
+        kinds = (RunFlags, TableFlags, type(shown.config), CommandFlags)
+        print(short_help(prog, about, options, kinds, shown.options))
+        raise SystemExit(0)
 
     algorithm = shown.options.algo.replace("-", "_")  # the fields' names are the titles of the groups in --help
     parts = {"run": part(RunFlags), "table": part(TableFlags), algorithm: shown.config, "command": CommandFlags()}

@@ -35,7 +35,7 @@ def test_it_is_train_with_imitation():
 
 def test_help(capsys):
     with pytest.raises(SystemExit) as done:
-        main(["imitate", "--help"])
+        main(["imitate", "--help-all"])
     assert done.value.code == 0
     text = capsys.readouterr().out
     for flag in ("--episode", "--suboptimal", "--absorbing", "--final-obs"):

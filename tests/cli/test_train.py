@@ -1,6 +1,7 @@
 """`odice train`: every setting is a flag, and flags win over the file, the file over the preset."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from odice.algos import algorithms
 from odice.cli.main import main
-from odice.cli.train import parse
+from odice.cli.train import FIRST, parse
 from odice.errors import Diverged, Interrupted
 from odice.training.settings import resolve
 from tests.training.line import line_log
@@ -31,13 +32,25 @@ def data(tmp_path):
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_help_explains_every_setting_of_the_algorithm(name, capsys):
     with pytest.raises(SystemExit) as done:
-        parse(["--algo", name, "--help"])
+        parse(["--algo", name, "--help-all"])
     assert done.value.code == 0
     text = capsys.readouterr().out
     for field in algorithms()[name].config.__dataclass_fields__:
         assert f"--{field.replace('_', '-')}" in text
     for flag in ("--preset", "--checkpoint-every", "--seeds", "--resume", "--log"):
         assert flag in text
+
+
+def test_help_shows_the_options_that_matter_in_80_columns(capsys):
+    with pytest.raises(SystemExit) as done:
+        parse(["--algo", "iql", "-h"])
+    assert done.value.code == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) < 40
+    assert re.findall(r"^  --(\S+)", text, re.MULTILINE) == [name.replace("_", "-") for name in FIRST]
+    assert "[iql]" in text
+    assert "--help-all" in text
 
 
 def test_precedence(tmp_path):
