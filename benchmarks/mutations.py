@@ -55,8 +55,8 @@ MISTAKES = [
     Mistake(
         "mask: dropped in the Q target",
         "odice/algos/implicit_q.py",
-        "cfg.discount * batch.mask * judge",
-        "cfg.discount * judge",
+        "cfg.discount * batch.mask * v_next",
+        "cfg.discount * v_next",
         "tests/algos/test_implicit.py",
     ),
     Mistake("projection: sign", "odice/core/gradients.py", "1.0 - rule.eta * kappa", "1.0 + rule.eta * kappa", DICE),
@@ -70,6 +70,34 @@ MISTAKES = [
     ),
     Mistake(
         "polyak: swapped", "odice/core/optim.py", "rate * o + (1.0 - rate) * t", "rate * t + (1.0 - rate) * o", DICE
+    ),
+    Mistake(
+        "auto: all of the backward gradient",
+        VDICE,
+        "jnp.mean(residuals) if excess else",
+        "jnp.mean(residuals) if not excess else",
+        "tests/algos/test_auto.py",
+    ),
+    Mistake(
+        "auto: the temperature moves the wrong way",
+        "odice/core/adaptive.py",
+        "return log_temperature + RATE * _gap",
+        "return log_temperature - RATE * _gap",
+        "tests/core/test_adaptive.py",
+    ),
+    Mistake(
+        "auto: the baseline is added",
+        "odice/core/adaptive.py",
+        "return residual - explained,",
+        "return residual + explained,",
+        "tests/algos/test_auto.py",
+    ),
+    Mistake(
+        "learner: the schedule is ignored",
+        "odice/core/learner.py",
+        "if steps else self.learning_rate",
+        "if not steps else self.learning_rate",
+        "tests/algos/test_auto.py",
     ),
     Mistake(
         "conjugate: derivative doubled",
