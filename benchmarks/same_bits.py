@@ -108,7 +108,8 @@ def batch_for(spec: Spec, size: int, rng: np.random.Generator) -> Batch:
     batch = rows()._replace(
         initial_obs=normal(size, spec.obs_dim), columns={"cost": jnp.abs(normal(size)), "return_to_go": normal(size)}
     )
-    return batch._replace(expert=rows())
+    batch = batch._replace(expert=rows())
+    return batch._replace(columns=batch.columns | {"next_action": normal(size, spec.action_dim)})
 
 
 def digest(given: dict[str, Any]) -> str:

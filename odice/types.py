@@ -12,10 +12,11 @@ from odice.errors import OdiceError
 Metrics = dict[str, Float[Array, ""]]
 
 COLUMNS = {
+    "next_action": "the action that the log has at the next state; NaN where it has none",
     "cost": "what each step costs",
     "return_to_go": "the discounted return that followed in the log, in standard deviations from its mean",
 }
-"""What a batch may carry in addition to its transitions, one number per row. An algorithm declares what it reads
+"""What a batch may carry in addition to its transitions, one entry per row. An algorithm declares what it reads
 (`odice.register(..., columns=...)`), and `data.columns` makes it."""
 
 
@@ -48,8 +49,8 @@ class Transitions(NamedTuple):
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
     """Which rows are demonstrations, where there are other data too."""
-    columns: dict[str, Float[Array, " n"]] = {}
-    """Further numbers of each row, by name (`COLUMNS`)."""
+    columns: dict[str, Float[Array, n * _]] = {}
+    """Further entries of each row, by name (`COLUMNS`)."""
 
     @property
     def size(self) -> int:
@@ -81,7 +82,7 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm reads them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm reads them."""
-    columns: dict[str, Float[Array, "*b"]] = {}
+    columns: dict[str, Float[Array, ...]] = {}
     """Further numbers of each row, by name (`COLUMNS`): those that the algorithm declares."""
 
     @property
@@ -89,8 +90,8 @@ class Batch(NamedTuple):
         """1 where the value of the next state counts, 0 at a true terminal."""
         return 1.0 - self.terminated.astype(self.reward.dtype)
 
-    def column(self, name: str) -> Float[Array, "*b"]:
-        """A further number of each row; an error says so where the batch has none of this name."""
+    def column(self, name: str) -> Float[Array, ...]:
+        """A further entry of each row; an error says so where the batch has none of this name."""
         if name not in self.columns:
             has = ", ".join(self.columns) or "none"
             raise OdiceError(f"The batch has no column {name!r} (it has {has}): declare it with register(columns=...).")

@@ -73,6 +73,14 @@ class GaussianPolicy(eqx.Module):
         z = (action - self.location(obs)) * jnp.exp(-log_std)
         return jnp.sum(-0.5 * z * z - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
+    def sample(self, key: PRNGKeyArray, obs: Float[Array, "b obs"], count: int) -> Sample:
+        """`count` actions per state in a leading axis, clipped to the action box."""
+        log_std = jnp.clip(self.log_std, self.log_std_min, LOG_STD_MAX)[None, None]
+        mean = self.location(obs)[None]
+        raw = mean + jnp.exp(log_std) * jax.random.normal(key, (count, *mean.shape[1:]))
+        log_prob = normal_log_prob(raw, mean, log_std)
+        return Sample(jnp.clip(raw, -1.0, 1.0), log_prob, raw, log_prob)
+
     def mode(self, obs: Float[Array, "*b obs"]) -> Float[Array, "*b act"]:
         """The deterministic action, inside the action box."""
         return jnp.clip(self.location(obs), -1.0, 1.0)
@@ -153,9 +161,9 @@ class Sample(NamedTuple):
     action: Float[Array, "*n b act"]
     log_prob: Float[Array, "*n b"]
     raw: Float[Array, "*n b act"]
-    """Before the tanh."""
+    """Before the tanh, or before clipping."""
     raw_log_prob: Float[Array, "*n b"]
-    """Log density before the tanh."""
+    """Its log density."""
 
 
 def normal_log_prob(u: Array, mean: Array, log_std: Array) -> Array:

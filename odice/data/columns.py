@@ -21,15 +21,28 @@ def _costs(dataset: Dataset, discount: float) -> np.ndarray:
     return dataset.costs
 
 
-MAKERS: dict[str, Callable[[Dataset, float], np.ndarray]] = {"cost": _costs, "return_to_go": standardized_returns}
+def _next_actions(dataset: Dataset, discount: float) -> np.ndarray:
+    """The action of the step that follows; of the last step of an episode, NaN."""
+    del discount
+    actions = np.asarray(dataset.actions, np.float32)
+    following = np.concatenate([actions[1:], actions[-1:]])
+    following[dataset.ends] = np.nan
+    return following
+
+
+MAKERS: dict[str, Callable[[Dataset, float], np.ndarray]] = {
+    "cost": _costs,
+    "next_action": _next_actions,
+    "return_to_go": standardized_returns,
+}
 
 
 def make_columns(names: Iterable[str], dataset: Dataset, discount: float) -> dict[str, np.ndarray]:
-    """The columns of these names, one number per step of the data set.
+    """The columns of these names, one entry per step of the data set.
 
     Args:
         names: Of `types.COLUMNS`.
-        dataset: With the rewards that the algorithm sees.
+        dataset: With the rewards and actions that the algorithm sees.
         discount: Of returns.
     """
     return {name: MAKERS[name](dataset, discount) for name in names}

@@ -70,6 +70,7 @@ REWARD_MAPS: dict[str, dict[str, Any]] = {
     "zero-to-minus-3": ANTMAZE_REWARDS["odice-code"],
     "times-4-minus-2": ANTMAZE_REWARDS["cql"],
     "times-10-minus-5": ANTMAZE_REWARDS["corl-cql"],
+    "times-100": {"reward_scale": 100.0},
     "standard": {"standardize_reward": True},
     "standard-tenth": {"standardize_reward": True, "reward_scale": 0.1},
     "zero": {"reward_scale": 0.0},

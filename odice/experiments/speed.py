@@ -35,6 +35,7 @@ def made_up(rows: int, spec: Spec = SPEC) -> Transitions:
     terminated = np.zeros(rows, bool)
     terminated[99::100] = True
     starts = jnp.arange(0, rows, min(rows, 1000))
+    shapes = dict.fromkeys(COLUMNS, (rows,)) | {"next_action": (rows, spec.action_dim)}
     return jax.device_put(
         Transitions(
             obs=rng.standard_normal((rows + 1, spec.obs_dim), np.float32),  # pyright: ignore[reportArgumentType]
@@ -45,7 +46,7 @@ def made_up(rows: int, spec: Spec = SPEC) -> Transitions:
             terminated=terminated,  # pyright: ignore[reportArgumentType]
             initial=starts,
             expert=starts,
-            columns={name: jnp.asarray(rng.random(rows, np.float32)) for name in COLUMNS},
+            columns={name: jnp.asarray(rng.random(shape, np.float32)) for name, shape in shapes.items()},
         )
     )
 

@@ -221,8 +221,7 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
     convention, facts = options.convention, about.facts
     if options.stream:
         seen = dataset
-        rewarded = replace(dataset, rewards=fitted.reward(dataset.rewards))
-        source = rows = Streamed(dataset, convention, fitted, _columns(settings, rewarded))
+        source = rows = Streamed(dataset, convention, fitted, _columns(settings, _as_seen(settings, dataset, fitted)))
     else:
         seen = fitted.apply(dataset)
         rows = to_transitions(seen, convention, _columns(settings, seen))
@@ -258,6 +257,14 @@ def _expert_rows(seen: Dataset, episodes: int, convention: Any) -> Any:
     if not count:
         raise OdiceError(f"{seen.meta.source}: the demonstrations have no step whose next state is known.")
     return np.arange(count, dtype=np.int32)
+
+
+def _as_seen(settings: Settings, dataset: Dataset, fitted: Fitted) -> Dataset:
+    """A streamed data set with the rewards, and where a column needs them the actions, that the algorithm sees."""
+    dataset = replace(dataset, rewards=fitted.reward(dataset.rewards))
+    if "next_action" not in settings.algorithm.reads(settings.config):
+        return dataset
+    return replace(dataset, actions=fitted.unact(np.asarray(dataset.actions)))
 
 
 def _columns(settings: Settings, seen: Dataset) -> dict[str, np.ndarray]:

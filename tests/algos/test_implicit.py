@@ -151,7 +151,7 @@ def test_several_steps_of_v_on_noisy_actions():
     target = flatten(state.target)
     q = twin(target, s, moved).min(0)
     v_of = lambda theta, x: heads(theta, x, 1)[0]
-    theta, opt, before = flatten(state.value), state.value_opt, state
+    theta, opt, before = flatten(state.value.params), state.value.opt_state, state
     for _ in range(3):
         frozen = v_of(theta, s)
         theta = adam(
@@ -159,13 +159,13 @@ def test_several_steps_of_v_on_noisy_actions():
         )
         once = make("xql", SPEC, **(LINEAR | extra | {"value_updates": 1})).update
         state = once(state, batch, KEY)[0]._replace(target=before.target)  # for the optimizer's moments
-        opt = state.value_opt
+        opt = state.value.opt_state
     after, _ = algo.update(before, batch, KEY)
-    close(after.value, theta)
+    close(after.value.params, theta)
     weight = numpy_weight("xql", twin(target, s, a).min(0), v_of(theta, s))
-    policy = flatten(before.policy)
+    policy = flatten(before.policy.params)
     loss = lambda at: -np.mean(weight * gaussian(at, s, a, tanh=True))
-    close(after.policy, adam(policy, slope(loss, policy), before.policy_opt, LR))
+    close(after.policy.params, adam(policy, slope(loss, policy), before.policy.opt_state, LR))
 
 
 def test_xql_is_a_soft_maximum():

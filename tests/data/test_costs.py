@@ -45,6 +45,14 @@ def test_costs_travel_with_their_steps():
         make_columns(["cost"], odice.load(columns(costs=False)), 0.9)
 
 
+def test_the_next_action_is_that_of_the_following_step():
+    data = odice.load(columns())
+    following = make_columns(["next_action"], data, 0.9)["next_action"]
+    np.testing.assert_array_equal(following[:9], data.actions[1:10])
+    assert np.isnan(following[data.ends]).all()
+    assert np.isnan(following).sum() == data.n_episodes
+
+
 def test_every_column_can_be_made():
     assert set(MAKERS) == set(COLUMNS)
 

@@ -109,6 +109,20 @@ def test_what_the_flags_of_algae_dice_and_copti_dice_say():
     assert copti.values() | {"discount": 0.995, "bound_radius": 0.01, "batch_size": 1024} == copti.values()
 
 
+def test_corls_configs_of_rebrac_and_awac():
+    """Numbers of CORL's files, typed again from them."""
+    at = lambda algo, name: odice.preset("corl", algo, name)
+    hopper, maze = at("rebrac", "hopper-medium-replay-v2"), at("rebrac", "antmaze-large-play-v2")
+    assert (hopper.values()["policy_penalty"], hopper.values()["critic_penalty"]) == (0.05, 0.5)
+    assert (hopper.values()["batch_size"], hopper.values()["critic_lr"]) == (1024, 1e-3)
+    assert (maze.values()["policy_penalty"], maze.values()["critic_penalty"]) == (0.002, 0.001)
+    assert (maze.values()["discount"], maze.values()["critic_lr"], maze.values()["policy_lr"]) == (0.999, 5e-5, 3e-4)
+    assert (maze.protocol.reward, maze.protocol.eval_episodes, maze.protocol.normalize_obs) == ("times-100", 100, False)
+    assert at("awac", "walker2d-medium-v2").values()["beta"] == 0.3333
+    assert at("awac", "antmaze-umaze-v2").values()["beta"] == 0.1
+    assert at("awac", "antmaze-umaze-v2").protocol.reward == "minus-1"
+
+
 def test_unknown_data_gets_the_general_values():
     found = odice.preset("reference", "odice", "my-robot-v0")
     assert found.data is None

@@ -60,7 +60,9 @@ class Streamed:
             "terminated": data.terminated[owner] & (steps == self._ends[owner]),
         }
         batch = Batch(**{name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()})
-        columns: Any = {name: column[steps].reshape(shape) for name, column in self._columns.items()}
+        columns: Any = {
+            name: column[steps].reshape(*shape, *column.shape[1:]) for name, column in self._columns.items()
+        }
         batch = batch._replace(columns=columns)
         if initial is None:
             return batch
