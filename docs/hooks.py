@@ -48,7 +48,7 @@ def commands_page() -> str:
 
 def page_of(name: str, pages: set[str]) -> str | None:
     """The page of an algorithm: the one whose title names it."""
-    family = {"odice": "vdice", "sdice": "vdice", "vdice-true": "vdice", "auto": "vdice", "bc-10": "bc", "eql": "sql"}
+    family = {"odice": "vdice", "sdice": "vdice", "vdice-true": "vdice", "bc-10": "bc", "eql": "sql", "crr": "awac"}
     page = f"algorithms/{family.get(name, name).replace('-', '_')}.md"
     return page if page in pages else None
 

@@ -49,7 +49,7 @@ class Transitions(NamedTuple):
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
     """Which rows are demonstrations, where there are other data too."""
-    columns: dict[str, Float[Array, n * _]] = {}
+    columns: dict[str, Float[Array, "n ..."]] = {}
     """Further entries of each row, by name (`COLUMNS`)."""
 
     @property
@@ -82,7 +82,7 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm reads them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm reads them."""
-    columns: dict[str, Float[Array, ...]] = {}
+    columns: dict[str, Float[Array, "b ..."]] = {}
     """Further numbers of each row, by name (`COLUMNS`): those that the algorithm declares."""
 
     @property
@@ -90,7 +90,7 @@ class Batch(NamedTuple):
         """1 where the value of the next state counts, 0 at a true terminal."""
         return 1.0 - self.terminated.astype(self.reward.dtype)
 
-    def column(self, name: str) -> Float[Array, ...]:
+    def column(self, name: str) -> Float[Array, "b ..."]:
         """A further entry of each row; an error says so where the batch has none of this name."""
         if name not in self.columns:
             has = ", ".join(self.columns) or "none"
