@@ -131,6 +131,8 @@ def run(case: Case) -> list[float]:
 def batch_of(case: Case, module: Any, seed: int) -> Any:
     if case.module == "test_copti_dice":
         return module.costly(seed)
+    if case.module == "test_rebrac":
+        return module.batch_with_next_actions(seed)
     if case.module in ("test_union", "test_rgm"):
         return module.union_batch(seed)
     return support.make_batch(seed, **case.batch)
@@ -185,6 +187,20 @@ def td3_bc() -> Case:
         return dict(zip(parts, m.numpy_update(state, batch, (state.step + 1) % 2 == 0), strict=True))
 
     return Case("td3-bc", "td3-bc", "test_td3_bc", module.LINEAR, "official code of TD3+BC", step)
+
+
+def rebrac() -> Case:
+    module = importlib.import_module("tests.algos.test_rebrac")
+    step = lambda m, state, batch: m.numpy_update(state, batch, (state.step + 1) % 2 == 0)
+    return Case("rebrac", "rebrac", "test_rebrac", module.LINEAR, "CORL's ReBRAC", step)
+
+
+def awac(case: str) -> Case:
+    module = importlib.import_module("tests.algos.test_awac")
+    settings = module.LINEAR | module.CASES[case]
+    against = "CORL's AWAC" if case == "awac" else "its equations"
+    step = lambda m, state, batch: m.numpy_update(case, state, batch)
+    return Case(case, case.split(",")[0], "test_awac", settings, against, step)
 
 
 def cql() -> Case:
@@ -316,6 +332,8 @@ def cases() -> Iterator[Case]:
     yield from map(optidice, ("cloning", "projection"))
     yield from map(implicit, ("iql", "sql", "eql", "fdvl", "xql"))
     yield td3_bc()
+    yield rebrac()
+    yield from map(awac, ("awac", "crr", "crr, exp"))
     yield cql()
     yield from map(algae, ("true", "semi", "orthogonal"))
     yield copti()

@@ -42,12 +42,14 @@ def numpy_target(state, batch):
     return r + GAMMA * m * (twin(flatten(state.critic_target), s2, action).min(0) - NEAR_Q * apart)
 
 
-def numpy_update(state, batch):
-    """The critics and the policy after an update with a policy step, and their targets."""
+def numpy_update(state, batch, due=True):
+    """The critics after an update; where it is the policy's turn, the policy and the targets too."""
     s, a, *_ = arrays(batch)
     goal, critic, policy = numpy_target(state, batch), flatten(state.critic.params), flatten(state.policy.params)
     error = lambda theta: ((twin(theta, s, a) - goal) ** 2).mean(1).sum()
     critic = adam(critic, slope(error, critic), state.critic.opt_state, LR)
+    if not due:
+        return {"critic": critic}
     value = lambda theta: twin(critic, s, np.tanh(linear(theta, s, 2))).min(0)
     scale = np.abs(value(policy)).mean()
     loss = lambda theta: NEAR * ((np.tanh(linear(theta, s, 2)) - a) ** 2).sum(1).mean() - value(theta).mean() / scale
