@@ -58,47 +58,49 @@ class LogOptions:
         return given if self.estimators is None else {**given, "estimators": self.estimators}
 
 
-def show(name: str, found: Estimates) -> None:
+def show(name: str, estimates: Estimates) -> None:
     """The table, what its numbers rest on, and the verdict last, where the eye ends."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     console = Console()
-    title = f"{name} by {found.source}: {found.episodes:,} episodes, {found.steps:,} steps; 95 % intervals"
+    title = f"{name} by {estimates.source}: {estimates.episodes:,} episodes, {estimates.steps:,} steps; 95 % intervals"
     table = Table(title=escape(title), title_justify="left")
-    table.add_column(f"within {found.horizon} steps,\ndiscount {found.discount:g}", no_wrap=True)
+    table.add_column(f"within {estimates.horizon} steps,\ndiscount {estimates.discount:g}", no_wrap=True)
     for head in ("return", "more than the behavior", "effective\nsize"):
         table.add_column(head, justify="right")
-    table.add_row("behavior", interval(found.behavior), "", f"{found.episodes} ep.")
-    for one in found.estimates.values():
+    table.add_row("behavior", interval(estimates.behavior), "", f"{estimates.episodes} ep.")
+    for one in estimates.estimates.values():
         row = (interval(one.value), interval(one.improvement), _size(one))
         table.add_row(one.name + ("*" if one.unusable else ""), *row, style="dim" if one.unusable else None)
     console.print(table)
-    for line in lines(found):
+    for line in lines(estimates):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"\nverdict: {found.verdict}", style="bold", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\nverdict: {estimates.verdict}", style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
-def lines(found: Estimates) -> list[str]:
+def lines(estimates: Estimates) -> list[str]:
     """What a reader has to know about the numbers."""
-    out = [found.judged_by]
-    out += [f"* {one.name} is not used: {one.unusable}" for one in found.estimates.values() if one.unusable]
+    out = [estimates.judged_by]
+    out += [f"* {one.name} is not used: {one.unusable}" for one in estimates.estimates.values() if one.unusable]
     how = (
-        f"gives the logged action a probability of {found.agreement:.0%} on average"
-        if found.discrete
-        else f"is {found.agreement:.2g} from the logged action (root mean square; actions in [-1, 1])"
+        f"gives the logged action a probability of {estimates.agreement:.0%} on average"
+        if estimates.discrete
+        else f"is {estimates.agreement:.2g} from the logged action (root mean square; actions in [-1, 1])"
     )
-    out.append(f"the policy {how}; in {found.outside:.0%} of the states it does what the behavior hardly ever did")
-    if found.known:
+    out.append(f"the policy {how}; in {estimates.outside:.0%} of the states it does what the behavior hardly ever did")
+    if estimates.known:
         out.append("the probabilities of the logged actions are those that the log gives")
     else:
-        out.append(f"the estimated behavior is off by {found.calibration:.1%} on episodes it was not fitted to")
-    if found.cut:
-        out.append(f"{found.cut} episodes were cut before step {found.horizon}: what followed is estimated, not known")
+        out.append(f"the estimated behavior is off by {estimates.calibration:.1%} on episodes it was not fitted to")
+    if estimates.cut:
+        out.append(
+            f"{estimates.cut} episodes were cut before step {estimates.horizon}: what followed is estimated, not known"
+        )
     out.append("intervals cover the luck of the log, not states and actions that no episode shows")
-    if found.verdict.smallest is not None:
-        out.append(f"the smallest gain that these episodes could confirm: {found.verdict.smallest:.4g}")
+    if estimates.verdict.smallest is not None:
+        out.append(f"the smallest gain that these episodes could confirm: {estimates.verdict.smallest:.4g}")
     return out
 
 

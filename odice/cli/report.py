@@ -30,20 +30,20 @@ def run(args: Args) -> int:
 
     for out in args.out:
         check_suffix(out)
-    found = report(args.runs)
+    comparison = report(args.runs)
     if args.format == "table":
-        show(found)
+        show(comparison)
     else:
         makers = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.comma_separated}
-        print(makers[args.format](found), end="")
+        print(makers[args.format](comparison), end="")
     for out in args.out:
-        write(found, out)
+        write(comparison, out)
         if args.format == "table":
             print(f"{out}: written")
     return 0
 
 
-def show(found: Comparison) -> None:
+def show(comparison: Comparison) -> None:
     """The tables, for a terminal."""
     from rich.console import Console
 
@@ -52,13 +52,13 @@ def show(found: Comparison) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = 140  # a file or a pipe has no width; the tables have one
-    for table in tables(found):
+    for table in tables(comparison):
         console.print(for_terminal(table))
-    for group in found.groups:
+    for group in comparison.groups:
         for one in group.runs:
             if not one.finished:
                 console.print(f"{group.data}, {group.method}, seed {one.seed}: {state(one)}", markup=False)
-    for note in found.notes:
+    for note in comparison.notes:
         console.print(f"note: {note}", markup=False)
 
 

@@ -40,10 +40,10 @@ def run(args: Args) -> int:
     policies = find_policies(args.policies)
     first, *others = (policy.encoding for policy in policies.values())
     data = args.log.load(first if all(each == first for each in others) else None)
-    found = select(policies, data, seed=args.seed, **args.log.settings())
-    _print(found)
+    selection = select(policies, data, seed=args.seed, **args.log.settings())
+    _print(selection)
     if args.json is not None:
-        write(args.json, found.to_dict())
+        write(args.json, selection.to_dict())
     return 0
 
 
@@ -52,43 +52,43 @@ def find_policies(paths: tuple[Path, ...]) -> dict[str, Policy]:
     from odice.policy import open_policy
     from odice.policy.file import DESCRIPTION
 
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for path in paths:
         folders = [inner.parent for inner in sorted(path.glob(f"**/policy/*/{DESCRIPTION}"))]
         if (path / DESCRIPTION).exists() or not folders:
-            found[str(path)] = open_policy(path)  # which says what is wrong if there is none
-        found |= _of_runs(folders)
-    if not found:
+            policies[str(path)] = open_policy(path)  # which says what is wrong if there is none
+        policies |= _of_runs(folders)
+    if not policies:
         raise OdiceError("Name at least one run or policy.")
-    return found
+    return policies
 
 
 def _of_runs(folders: list[Path]) -> dict[str, Policy]:
     """Each policy once: `last` is also the newest checkpoint's."""
     from odice.policy import Policy
 
-    found, seen = {}, set()
+    policies, seen = {}, set()
     for folder in folders:
         policy = Policy.load(folder)
         step = folder.parent, policy.about.get("step")
         if step[1] is None or step not in seen:
-            found[str(folder)] = policy
+            policies[str(folder)] = policy
         seen.add(step)
-    return found
+    return policies
 
 
-def _print(found: Selection) -> None:
+def _print(selection: Selection) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from odice.cli.estimates import interval
 
-    first = found.ranked[0].estimates
+    first = selection.ranked[0].estimates
     table = Table(title=escape(f"by {first.source}, discount {first.discount:g}, best first"), title_justify="left")
     for head in ("policy", "more by\nat least", "more (fqe)", "outside\nthe data", "health", "verdict"):
         table.add_column(head, justify="left" if head in ("policy", "health", "verdict") else "right")
-    for one in found.ranked:
+    for one in selection.ranked:
         bound = "-" if one.verdict.lower_bound is None else f"{one.verdict.lower_bound:.4g}"
         fqe = interval(one.estimates.estimates["fqe"].improvement)
         cells = (bound, fqe, f"{one.estimates.outside:.0%}", one.health or "-", one.verdict.answer)
@@ -96,9 +96,9 @@ def _print(found: Selection) -> None:
     console = Console()
     console.print(table)
     console.print(first.judged_by, markup=False, highlight=False)
-    if (k := len(found.ranked)) > 1:
+    if (k := len(selection.ranked)) > 1:
         console.print(f"the {k} bounds hold at once with 95 % confidence (each is stated at {1 - 0.05 / k:.2%})")
-    console.print(f"\n{found.advice}", style="bold", markup=False, highlight=False)
+    console.print(f"\n{selection.advice}", style="bold", markup=False, highlight=False)
 
 
 def main(argv: list[str]) -> int:

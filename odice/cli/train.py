@@ -1,6 +1,6 @@
 """`odice train`: learn a policy from a data set.
 
-The algorithm is looked for in the arguments first, because its settings are flags too. What a preset or a config file
+The algorithm is read from the arguments first, because its settings are flags too. What a preset or a config file
 says is shown as the flags' defaults, so `odice train --preset paper --data D --help-all` shows what would be used.
 """
 

@@ -157,7 +157,7 @@ class _Tasks:
 
 
 def _absolute(source: str | None) -> str | None:
-    """A file's whole path, because the nodes work elsewhere; any other name as it is."""
+    """A file's absolute path, because the nodes work elsewhere; any other name as it is."""
     return str(Path(source).resolve()) if source is not None and Path(source).exists() else source
 
 

@@ -39,7 +39,7 @@ class Store:
         self._root = root.rstrip("/")
 
     def fetch(self, name: str, folder: Path) -> None:
-        """Bring a run to `folder`: whole if it is finished, else as it was last saved, if it was."""
+        """Bring a run to `folder`: all of it if it is finished, else as it was last saved, if it was."""
         if self.finished(name):
             self._files.get(f"{self._at(name)}/", f"{folder}/", recursive=True)
         elif self._files.exists(f"{self._at(name)}.tar"):
@@ -87,7 +87,7 @@ class Store:
         return bool(self._files.exists(f"{self._at(name)}/result.json"))
 
     def _put(self, path: str, data: bytes) -> None:
-        """One object, whole or not at all. An object store does that by itself; a file system needs a second name."""
+        """Write one object, or nothing. An object store does that by itself; a file system needs a second name."""
         self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         if _is_local(self._files):
             self._files.pipe_file(f"{path}.tmp", data)

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a run, so that a resumed run is the uninterrupted one, bit for bit.
+"""Checkpoints: the complete state of a run, so that a resumed run is the uninterrupted one, bit for bit.
 
 Orbax writes a checkpoint under a temporary name and renames it when it is complete, so a kill at any moment leaves the
 earlier ones untouched. Each checkpoint carries the SHA-256 of its arrays and of its description; one that does not
@@ -42,12 +42,12 @@ class Restored(NamedTuple):
 
 def digest(tree: Any) -> str:
     """SHA-256 over every array of a pytree: its path, type, shape and bytes."""
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.ascontiguousarray(leaf)
-        found.update(f"{jax.tree_util.keystr(path)} {array.dtype.str} {array.shape}".encode())
-        found.update(array.data)
-    return found.hexdigest()
+        total.update(f"{jax.tree_util.keystr(path)} {array.dtype.str} {array.shape}".encode())
+        total.update(array.data)
+    return total.hexdigest()
 
 
 class Checkpoints:
@@ -90,14 +90,14 @@ class Checkpoints:
             ) from error
 
     def restore(self, like: Callable[[dict[str, Any]], Any], at_most: int | None = None) -> Restored | None:
-        """The newest checkpoint that is whole; None if there is none at all.
+        """The newest checkpoint that is intact; None if there is none at all.
 
         `like` maps a checkpoint's facts to a pytree with the shapes and types of its arrays.
         """
         damaged: dict[int, str] = {}
         for step in [s for s in reversed(self.steps) if at_most is None or s <= at_most]:
             try:
-                found = self._read(step, like)
+                restored = self._read(step, like)
             except Exception as error:  # whatever a damaged file makes the reader do
                 damaged[step] = _reason(error)
                 continue
@@ -109,7 +109,7 @@ class Checkpoints:
                     CheckpointWarning,
                     stacklevel=2,
                 )
-            return found
+            return restored
         if damaged:
             raise OdiceError(
                 f"{self._folder}: none of its {len(damaged)} checkpoints can be used ({next(iter(damaged.values()))}); "
@@ -124,8 +124,8 @@ class Checkpoints:
         if facts.get("step", step) != step:
             raise ValueError(f"it was saved at step {facts['step']}")
         target = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like(facts))
-        found = self._manager.restore(step, args=args.Composite(state=args.StandardRestore(target)))
-        arrays = jax.tree.map(np.asarray, found["state"])
+        saved = self._manager.restore(step, args=args.Composite(state=args.StandardRestore(target)))
+        arrays = jax.tree.map(np.asarray, saved["state"])
         if digest(arrays) != facts.pop("arrays_sha256"):
             raise ValueError("its arrays do not have the checksum they were saved with")
         if jax.tree.map(np.shape, arrays) != jax.tree.map(np.shape, target):

@@ -73,8 +73,8 @@ def delete_old(root: Path, most_bytes: int = MOST_BYTES, most_days: float = MOST
     entries = []
     for path in root.glob("xla-*/*-cache"):
         with suppress(OSError):  # another process may delete it too
-            found = path.stat()
-            entries.append((max(found.st_atime, found.st_mtime), found.st_size, path))
+            status = path.stat()
+            entries.append((max(status.st_atime, status.st_mtime), status.st_size, path))
     total = 0
     for used, size, path in sorted(entries, reverse=True):
         total += size
@@ -87,10 +87,10 @@ def _is_ours(folder: Path) -> bool:
     """Make sure that the folder is there, that we can write to it, and that nobody else can."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return False
-    private = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    private = status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return private and os.access(folder, os.W_OK | os.X_OK)
 
 

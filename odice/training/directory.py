@@ -1,10 +1,10 @@
-"""The run directory: what a run is, who is working on it, and what it has said so far.
+"""The run directory: the configuration of a run, its lock, its logs and its result.
 
     config.json         the resolved configuration, versions, data fingerprint, git revision
     metrics.jsonl       one row per chunk of updates
     evaluations.jsonl   one row per evaluation: every episode's return and length, and the seeds
     timing.jsonl        wall-clock times; apart, so that the two above are the same in every run of a configuration
-    checkpoints/        whole states to continue from
+    checkpoints/        states to continue from
     policy/last, best   what to deploy; policy/step-N, of the checkpoints that are kept
     result.json         written last: the run is finished
 
@@ -126,14 +126,14 @@ class RunDirectory:
             before = self.read("config.json")
             if not isinstance(before.get("config"), dict):
                 raise OdiceError(f"{self.path / 'config.json'} holds no configuration; start a new run with --out.")
-            found = before["config"]
-            if _longer(found, identity):
+            known = before["config"]
+            if _longer(known, identity):
                 (self.path / "result.json").unlink(missing_ok=True)  # first: with it, the longer run would be finished
                 self.write("config.json", {**before, "config": identity})
-            elif changes := differences(found, identity):
-                if name := _schedule(found, identity):
+            elif changes := differences(known, identity):
+                if name := _schedule(known, identity):
                     raise OdiceError(
-                        f"{self.path} holds a run whose learning rates fall to 0 over its {found['steps']:,} updates, "
+                        f"{self.path} holds a run whose learning rates fall to 0 over its {known['steps']:,} updates, "
                         f"so it cannot go on to {identity['steps']:,}; choose another folder with --out, and for a run "
                         f"that can be made longer --{name.replace('_', '-')} 0."
                     )
@@ -160,10 +160,10 @@ class RunDirectory:
         if not (self.path / "result.json").exists():
             return None
         try:
-            found = self.read("result.json")
+            result = self.read("result.json")
             for name in LOGS:
-                rows(self.path / name, log_checksum(found, name))
-            return found
+                rows(self.path / name, log_checksum(result, name))
+            return result
         except OdiceError as error:
             os.replace(self.path / "result.json", make_folder(self.path / "damaged") / "result.json")
             warnings.warn(f"{error} The run is finished again from its last checkpoint.", LogWarning, stacklevel=2)
@@ -195,10 +195,10 @@ def _try_lock(file: int) -> bool:
 
 def read_record(path: Path) -> dict[str, Any]:
     """One of a run's JSON files, if it is what was written."""
-    found = read_json(path, RECORD_BYTES, links=False)
-    if not isinstance(found, dict):
+    record = read_json(path, RECORD_BYTES, links=False)
+    if not isinstance(record, dict):
         raise OdiceError(f"{path}: not an object of named values; restore the file, or start a new run with --out.")
-    return unsealed(found, path)
+    return unsealed(record, path)
 
 
 def log_checksum(result: Mapping[str, Any], name: str) -> str | None:
@@ -210,14 +210,14 @@ def log_checksum(result: Mapping[str, Any], name: str) -> str | None:
     return sha256
 
 
-def _schedule(found: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:
+def _schedule(known: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:
     """The setting that is the run's own length, if a change of length is all that differs."""
-    if not all("steps" in each and "settings" in each for each in (found, identity)):
+    if not all("steps" in each and "settings" in each for each in (known, identity)):
         return None  # a learner's folder has other entries
-    old, new = found["settings"], identity["settings"]
-    names = [name for name in new if old.get(name) == found["steps"] and new[name] == identity["steps"]]
+    old, new = known["settings"], identity["settings"]
+    names = [name for name in new if old.get(name) == known["steps"] and new[name] == identity["steps"]]
     for name in names:
-        if not differences({**found, "steps": identity["steps"], "settings": {**old, name: new[name]}}, identity):
+        if not differences({**known, "steps": identity["steps"], "settings": {**old, name: new[name]}}, identity):
             return name
     return None
 
@@ -230,14 +230,14 @@ def _longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """`name: old value there, new value now` for every entry in which two configurations differ."""
-    found: list[str] = []
+    changes: list[str] = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differences(a, b, f"{prefix}{key}.")
+            changes += differences(a, b, f"{prefix}{key}.")
         elif a != b:
-            found.append(f"{prefix}{key}: {_brief(a)} there, {_brief(b)} now")
-    return found
+            changes.append(f"{prefix}{key}: {_brief(a)} there, {_brief(b)} now")
+    return changes
 
 
 def _brief(value: Any) -> str:

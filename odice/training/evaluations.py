@@ -1,4 +1,4 @@
-"""Evaluations beside the compiled loop, one after the other. Their results depend on the policy and the seed alone.
+"""Evaluations in the background of the compiled loop, one at a time; they depend on the policy and the seed alone.
 
 They run in a process of their own (`evaluation.process`), so that an environment that hangs, or ends its process, does
 not take the run with it. An environment that exists in this process alone (registered by the program that called
@@ -23,7 +23,7 @@ LEAVE_SECONDS = 5.0
 
 
 class BackgroundEvaluator:
-    """Runs evaluations one after the other, beside the caller."""
+    """Runs evaluations one at a time, in the background."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ def imitate(data: Any, *, episode: int | Iterable[int] = (), **options: Any) -> 
     imitation=True)`.
 
     `episode` names the episodes to imitate (one or several, by default all), `suboptimal` other data to learn from
-    beside them. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
+    as well. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
     """
     chosen = [episode] if isinstance(episode, int) else list(episode)
     return train(data, **{**options, "episode": chosen, "imitation": True})

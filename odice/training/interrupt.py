@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 PARENT = "ODICE_PARENT"
-"""Set for the workers of several seeds: a worker whose parent is gone stops as if it had been told to."""
+"""Set for the workers of several seeds: a worker whose parent is gone stops as if it got a signal."""
 
 
 class Stop:

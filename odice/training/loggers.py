@@ -44,8 +44,8 @@ class JsonLines:
         """
         there = _content(path)
         if known is None:
-            found, damaged = _parse(there)
-            known = "".join(line(row) for row in found if last_step is None or row["step"] <= last_step)
+            kept, damaged = _parse(there)
+            known = "".join(line(row) for row in kept if last_step is None or row["step"] <= last_step)
         else:
             damaged = not there.startswith(known.encode())
         if damaged:
@@ -92,13 +92,13 @@ def rows(path: Path, sha256: str | None = None) -> list[dict[str, Any]]:
     `sha256` is what a finished run says its log has.
     """
     there = _content(path)
-    found, damaged = _parse(there)
+    parsed, damaged = _parse(there)
     if damaged or (sha256 is not None and hashlib.sha256(there).hexdigest() != sha256):
         raise OdiceError(
             f"{path} is damaged: rows in it are not those that were written; run the training's command again, which "
             "puts it right from the last checkpoint."
         )
-    return found
+    return parsed
 
 
 def _content(path: Path) -> bytes:
@@ -113,7 +113,7 @@ def _content(path: Path) -> bytes:
 
 def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
     """The rows that can be read, and whether one that cannot stands before the end: a kill only tears the last."""
-    found: list[dict[str, Any]] = []
+    parsed: list[dict[str, Any]] = []
     torn = damaged = False
     for text in content.split(b"\n")[:-1]:
         damaged |= torn
@@ -122,10 +122,10 @@ def _parse(content: bytes) -> tuple[list[dict[str, Any]], bool]:
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < MAX_STEP:
-            found.append(row)
+            parsed.append(row)
         else:
             torn = True
-    return found, damaged
+    return parsed, damaged
 
 
 def _keep_aside(path: Path) -> None:
@@ -169,8 +169,8 @@ class TensorBoard:
         self._writer.add_event(Event(step=first_step + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, group: str, step: int, values: Mapping[str, float]) -> None:
-        found = [self._summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
-        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=found)))
+        scalars = [self._summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=scalars)))
 
     def close(self) -> None:
         self._writer.close()

@@ -134,7 +134,7 @@ class Loop:
         self._waiting: list[tuple[int, int, Any]] = []
 
     def run(self) -> list[Run]:
-        """Train to the end, or until the run is told to stop (`Interrupted`); gives the finished runs."""
+        """Train to the end, or until a signal asks for an end (`Interrupted`); gives the finished runs."""
         options, steps = self._settings.options, self._settings.options.steps or 0
         self.step, self.state = self._start()
         if self._stop.requested:  # nothing has been done since the checkpoint
@@ -255,7 +255,7 @@ class Loop:
         return all(recorder.enough for _, recorder in self._alive())
 
     def _left_due(self) -> bool:
-        """Whether the run was told to stop while an evaluation should have started: then this step must be saved."""
+        """Whether a signal came while an evaluation should have started: then this step must be saved."""
         return any(recorder.due is not None for _, recorder in self._alive())
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""What a run is told about everything but the algorithm: data, length, evaluation, files.
+"""The options of a run, all but the algorithm's settings: data, length, evaluation, files.
 
 Every field is a flag of `odice train`, an argument of `odice.train` and an entry of a config file. So are the fields of
-the algorithm's config, which stand beside them (`run.plan`).
+the algorithm's config (`training.settings`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunFlags:
     checkpoint_every: int = 10_000
     """Updates between two checkpoints; at most this many are lost when the process is killed."""
     keep: int = 3
-    """Checkpoints kept, beside the best."""
+    """Checkpoints to keep; the best one is kept as well."""
     eval_every: int | None = None
     """Updates between two evaluations; for auto 1,000, else 5,000, unless the preset says otherwise."""
     eval_episodes: int | None = None
@@ -70,14 +70,14 @@ class RunFlags:
     """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or
     more."""
     patience: int | None = None
-    """Stop when so many evaluation steps in a row found nothing better by the log alone, as `odice select` ranks; no
-    simulator is asked. `policy/selected` is then the best of them."""
+    """Stop after so many evaluation steps in a row without a better estimate from the log alone (as `odice select`
+    ranks); no simulator is used. `policy/selected` is then the best of them."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
     """Imitation: numbers of the episodes to learn from, counted from 0; by default all."""
     suboptimal: str | None = None
-    """Imitation: other data to learn from beside the demonstrations, however good; DemoDICE and SMODICE need some."""
+    """Imitation: other data to learn from as well, however good; DemoDICE and SMODICE need some."""
     absorbing: bool | None = None
     """Imitation: put an absorbing state after every terminal one, marked in an extra column, as ValueDICE does."""
     final_obs: FinalObs | None = None
@@ -95,7 +95,7 @@ class RunFlags:
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False
     """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a
-    store beside it."""
+    store next to it."""
     log: tuple[str, ...] = ()
     """Also log to `tensorboard` or `wandb`; each needs its extra."""
     diagnostics: bool = False
@@ -142,4 +142,4 @@ class RunFlags:
 
 @dataclass(frozen=True)
 class RunOptions(TableFlags, RunFlags):
-    """All that a run is told beside the algorithm's settings: the run itself, and the columns of a table."""
+    """All options of a run: the run itself, and the columns of a table."""

@@ -204,7 +204,7 @@ def split(settings: Settings, dataset: Dataset) -> Split:
 
 
 def _check_finite(dataset: Dataset) -> None:
-    """Refuse what the doctor may be told to allow and nothing can be learned from."""
+    """Refuse numbers that are not finite, whatever findings are allowed."""
     if name := dataset.not_finite():
         raise OdiceError(
             f"{dataset.meta.source}: the {name} hold numbers that are not finite, and nothing can be learned from "
@@ -268,7 +268,7 @@ def _as_seen(settings: Settings, dataset: Dataset, fitted: Fitted) -> Dataset:
 
 
 def _columns(settings: Settings, seen: Dataset) -> dict[str, np.ndarray]:
-    """What the algorithm declares that its batches carry beside the transitions."""
+    """What the algorithm declares that its batches carry besides the transitions."""
     return make_columns(settings.algorithm.reads(settings.config), seen, settings.discount)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while a run works: a live line in a terminal, plain lines everywhere else."""
+"""The progress of a run: a live line in a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Display:
         return (self._step - step) / max(time.monotonic() - seconds, 1e-9)
 
     def tick(self, step: int) -> None:
-        """The run has come this far."""
+        """Show that the run has come to this step."""
         self._step = step
         self._began = self._began or (time.monotonic(), step)
         self._show()
 
     def update(self, metrics: Mapping[str, float]) -> None:
-        """A row of metrics is complete."""
+        """Show a row of metrics."""
         shown = {name: metrics[name] for name in SHOWN if name in metrics} or dict(list(metrics.items())[:2])
         self._text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
 
@@ -62,7 +62,7 @@ class Display:
         self._scores = f"{last} (best {best})"
 
     def note(self, text: str) -> None:
-        """A sentence that stays on the screen."""
+        """Print a sentence that stays on the screen."""
         if self._quiet:
             return
         if self._live is not None:
@@ -71,7 +71,7 @@ class Display:
             print(text, flush=True)
 
     def warn(self, text: str) -> None:
-        """A sentence that stays on the screen, however quiet the run."""
+        """Print a sentence that stays on the screen, also with --quiet."""
         if self._quiet:
             print(text, file=sys.stderr, flush=True)
         else:
@@ -97,8 +97,7 @@ class Display:
 
 
 def live(line: Callable[[], str]) -> Live:
-    """A line at the bottom of the terminal that is asked for anew four times a second; what is printed stands above
-    it."""
+    """A line at the bottom of the terminal, made anew four times a second; what is printed stands above it."""
     from rich.live import Live
     from rich.text import Text
 
@@ -113,8 +112,8 @@ def seeds_line(folders: Sequence[Path], steps: int) -> str:
     for folder in folders:
         step = last_row(folder / "metrics.jsonl").get("step")
         done = "done" if (folder / "result.json").exists() else f"{step:,}/{steps:,}" if step else "starting"
-        found = last_row(folder / "evaluations.jsonl")
-        kind, score = ("return", found.get("mean")) if found.get("score") is None else ("score", found["score"])
+        row = last_row(folder / "evaluations.jsonl")
+        kind, score = ("return", row.get("mean")) if row.get("score") is None else ("score", row["score"])
         parts.append(f"{folder.name} {done}" + (f" {kind} {brief(score)}" if isinstance(score, float) else ""))
     return "   ".join(parts)
 
@@ -125,10 +124,10 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
         with file.open("rb") as handle:
             handle.seek(max(0, file.stat().st_size - tail))
             lines = handle.read().split(b"\n")[:-1]
-            found = json.loads(lines[-1]) if lines else {}
+            row = json.loads(lines[-1]) if lines else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return row if isinstance(row, dict) else {}
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What results depend on beside the configuration: versions of packages, and the commit of the source tree."""
+"""What results depend on besides the configuration: versions of packages, and the commit of the source tree."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Python's version and those of the packages whose arithmetic ends up in the results."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    installed = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def git_revision() -> str | None:

@@ -75,7 +75,7 @@ class Recorder:
         self.directory, self.seed = directory, seed
         self.failure: Diverged | None = None
         self.due: int | None = None
-        """The step of an evaluation that could not start: the run was told to stop while another one went on."""
+        """The step of an evaluation that could not start: a signal came while another one went on."""
         self._prepared, self._algo, self._evaluations, self._display, self._stop = context
         self._settings, options = self._prepared.settings, self._prepared.settings.options
         self._checkpoints = Checkpoints(directory.checkpoints, options.keep)
@@ -96,7 +96,7 @@ class Recorder:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def restore(self, like: Any, at_most: int | None = None) -> Restored | None:
-        """The newest whole checkpoint. `like` is the state's shapes."""
+        """The newest intact checkpoint. `like` is the state's shapes."""
 
         def wanted(facts: Mapping[str, Any]) -> dict[str, Any]:
             if facts.get("run", self._run) != self._run:
@@ -107,9 +107,9 @@ class Recorder:
 
         return self._checkpoints.restore(wanted, at_most)
 
-    def begin(self, found: Restored | None) -> None:
+    def begin(self, restored: Restored | None) -> None:
         """Cut the logs to the checkpoint (or to nothing) and repeat the evaluation that was under way."""
-        step, facts = (found.step, found.facts) if found else (0, {"pending": None, "sums": {}, "count": 0})
+        step, facts = (restored.step, restored.facts) if restored else (0, {"pending": None, "sums": {}, "count": 0})
         self._checkpoints.forget_after(step)
         self._prune_policies()
         path, pending = self.directory.path, facts["pending"]
@@ -127,8 +127,8 @@ class Recorder:
             self._rank(row["mean"], row["step"])
         config = self.directory.read("config.json")["config"]
         self._sinks = [open_sink(name, path, config, step) for name in self._settings.options.log]
-        if found and pending is not None:
-            arrays = found.arrays
+        if restored and pending is not None:
+            arrays = restored.arrays
             self._submit(pending, arrays["pending"] if "pending" in arrays else self._algo.policy(arrays["state"]))
             if due := facts.get("due"):
                 self.evaluate(due, self._algo.policy(arrays["state"]))
@@ -217,7 +217,7 @@ class Recorder:
                 delete(folder)
 
     def settle(self) -> bool:
-        """Wait for the last evaluation; False if the run was asked to stop meanwhile."""
+        """Wait for the last evaluation; False if a signal came meanwhile."""
         return self.due is None and self._collect(wait=True)
 
     def finish(self, step: int, state: Any) -> dict[str, Any]:
@@ -249,10 +249,10 @@ class Recorder:
 
     def _best_health(self) -> dict[str, Any]:
         """What stands in `policy/best`, if it does: it is not worth failing for."""
-        found: dict[str, Any] = {}
+        health: dict[str, Any] = {}
         with suppress(OdiceError):
-            found = Policy.load(self.directory.policy / "best").about.get("health") or {}
-        return {"health": {name: found[name] for name in ("verdict", "says")}} if found else {}
+            health = Policy.load(self.directory.policy / "best").about.get("health") or {}
+        return {"health": {name: health[name] for name in ("verdict", "says")}} if health else {}
 
     def close(self) -> None:
         for name in ("_metrics", "_evaluated", "_timing", "_estimates"):
@@ -296,21 +296,21 @@ class Recorder:
             return False
         self._pending = None
         try:
-            found, self._hanging = future.result(), 0
+            evaluation, self._hanging = future.result(), 0
         except EvaluationTimeout as error:
             self._give_up(step, error)
             return True
-        self._timing.write({"step": step, "evaluation_seconds": found.seconds})
-        self._last = row = {"step": step, **found.to_dict()}
-        if self._rank(found.mean, step):
+        self._timing.write({"step": step, "evaluation_seconds": evaluation.seconds})
+        self._last = row = {"step": step, **evaluation.to_dict()}
+        if self._rank(evaluation.mean, step):
             best = self.policy(step, network).with_scores(_scores(row)).with_health(self._health(step, network))
             best.save(self.directory.policy / "best")
         self._evaluated.write(row)
         numbers = {name: row[name] for name in ("mean", "std", "worst", "score") if row[name] is not None}
         self._log("eval", step, numbers)
-        best = self._best[0] if self._best else found.mean
-        kind = "return" if found.reference is None else "score"
-        self._display.scored(f"{kind} {_short(found, found.mean)}", _short(found, best))
+        best = self._best[0] if self._best else evaluation.mean
+        kind = "return" if evaluation.reference is None else "score"
+        self._display.scored(f"{kind} {_short(evaluation, evaluation.mean)}", _short(evaluation, best))
         return True
 
     def _give_up(self, step: int, error: EvaluationTimeout) -> None:
@@ -354,6 +354,6 @@ def _scores(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names if row.get(name) is not None}
 
 
-def _short(found: Evaluation, mean: float) -> str:
-    score = normalized_score(mean, found.reference)
+def _short(evaluation: Evaluation, mean: float) -> str:
+    score = normalized_score(mean, evaluation.reference)
     return brief(mean if score is None else score)

@@ -27,7 +27,7 @@ class Run:
     result: dict[str, Any]
     """The final step, the last and the best scores, the state's SHA-256; empty while it is not finished."""
     seeds: tuple[Run, ...] = ()
-    """The runs of the single seeds, where several were asked for."""
+    """The runs of the single seeds, where there are several."""
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def best_policy(self) -> Policy:
-        """The policy of the best evaluation. Choosing it looks at the environment: report the last one beside it."""
+        """The policy of the best evaluation. It is chosen with the environment's help: report the last one too."""
         return Policy.load(self._one() / "policy" / "best")
 
     @property

@@ -253,13 +253,13 @@ def _defaults(algorithm: Entry, chosen: Preset | None) -> list[dict[str, tuple[A
 
 def _field_defaults(config: type) -> dict[str, Any]:
     """The default of every field of a config that has one."""
-    found = {}
+    defaults = {}
     for item in dataclasses.fields(config):
         if item.default is not dataclasses.MISSING:
-            found[item.name] = item.default
+            defaults[item.name] = item.default
         elif item.default_factory is not dataclasses.MISSING:
-            found[item.name] = item.default_factory()
-    return found
+            defaults[item.name] = item.default_factory()
+    return defaults
 
 
 def row_name(data: Any) -> str | None:
@@ -271,16 +271,16 @@ def read_config(path: str) -> dict[str, Any]:
     """The settings in a JSON or TOML file."""
     try:
         text = read_text(path, CONFIG_BYTES)
-        found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+        content = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise OdiceError(f"{path}: not a valid {Path(path).suffix or 'TOML'} file ({error!s:.160}).") from None
-    if not isinstance(found, dict):
-        raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(found).__name__}.")
-    found = {str(name).replace("-", "_"): value for name, value in found.items()}
+    if not isinstance(content, dict):
+        raise OdiceError(f"{path}: a config file holds one object of settings, found a {type(content).__name__}.")
+    content = {str(name).replace("-", "_"): value for name, value in content.items()}
     for name in NOT_IN_FILES:
-        if name in found:
+        if name in content:
             raise OdiceError(f"{path}: a file cannot set {name!r}; give it on the command line.")
-    return found
+    return content
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:

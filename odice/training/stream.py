@@ -22,7 +22,7 @@ from odice.types import Algo, Batch, Metrics
 class StreamedChunk:
     """`chunk(state, source, seed, first_step) -> (state, metrics)`: as `make_chunk`, with a `Streamed` as the source.
 
-    Bit for bit the result of the chunk in memory. It looks ahead: calling it again with the next `first_step` (and the
+    Bit for bit the result of the chunk in memory. It prefetches: calling it again with the next `first_step` (and the
     same seed) finds its batches ready. With `seeds=True` state and seed carry a leading axis.
     """
 
@@ -84,6 +84,6 @@ class StreamedChunk:
             jax.block_until_ready(self._ahead[1].result())
 
     def close(self) -> None:
-        """Stop looking ahead."""
+        """Stop prefetching."""
         self._ahead = None
         self._pool.shutdown(wait=True, cancel_futures=True)
