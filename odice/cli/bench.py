@@ -16,7 +16,7 @@ Section = Literal["updates", "seeds", "start", "overhead", "data"]
 
 @dataclass(frozen=True)
 class Args:
-    """Measure updates per second, beside the rate at which this machine multiplies matrices in the same moment.
+    """Measure updates per second, relative to the rate at which this machine multiplies matrices.
 
     The default takes about a minute: one algorithm on one core and on all, and what a start costs. Other sections:
     `seeds` (1, 2 and 5 at a time), `overhead` (logging, checkpoints, evaluations), `data` (10,000 to 10,000,000

@@ -1,4 +1,4 @@
-"""`odice data`: look a data set over, write a schema for a table, convert it, or collect one (`cli.collect`)."""
+"""`odice data`: check a data set, write a schema for a table, convert it, or collect one (`cli.collect`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Inspect:
 
     source: tyro.conf.OmitArgPrefixes[Source]
     json: bool = False
-    """Print the whole report as JSON."""
+    """Print the report as JSON."""
     html: Path | None = None
     """Write the report as one self-contained page."""
     allow: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ def _bars(histogram: dict[str, Any], width: int = 40):
     counts, edges = histogram["counts"], histogram["edges"]
     if not counts:
         return
-    if len(counts) > 10:  # neighboring bins together: a terminal has fewer rows than a page
+    if len(counts) > 10:  # merge neighboring bins: a terminal has fewer rows than a page
         counts = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
         edges = edges[::2]
     most = max(counts)

@@ -34,7 +34,7 @@ class LogOptions:
     horizon: int | None = None
     """Steps that count; by default the longest episode of the log."""
     estimators: tuple[str, ...] | None = None
-    """Estimators to show beside those that the verdict rests on: dice, dual-dice, gen-dice, gradient-dice."""
+    """Estimators to show in addition to those of the verdict: dice, dual-dice, gen-dice, gradient-dice."""
     updates: int | None = None
     """Updates of density ratios (--estimators), 3000 by default."""
     data_dir: Path | None = None

@@ -66,10 +66,10 @@ def _from_log(args: Args) -> int:
         if getattr(args, flag) is not None:
             raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
-    found = estimate(policy, args.log.load(policy.encoding), seed=args.seed, **args.log.settings())
-    show(str(args.policy), found)
+    estimates = estimate(policy, args.log.load(policy.encoding), seed=args.seed, **args.log.settings())
+    show(str(args.policy), estimates)
     if args.json is not None:
-        write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **found.to_dict()})
+        write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **estimates.to_dict()})
     return 0
 
 
@@ -92,7 +92,7 @@ def _in_environment(args: Args) -> int:
     typed = args.env is not None
     reference = args.reference or (None if typed and args.env != policy.env_id else policy.reference)
     console = Console()
-    found: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     with Evaluator(env_id, reference=reference, max_steps=args.max_steps, allow_import=typed) as evaluator:
         evaluator.check(policy.obs_dim, policy.action_dim, policy.discrete)
         if evaluator.task.note:
@@ -100,12 +100,12 @@ def _in_environment(args: Args) -> int:
         for start_noise in args.start_noise:
             for noise in args.noise:
                 options = {"episodes": args.episodes, "seed": args.seed, "max_seconds": args.max_seconds}
-                found.append(evaluator(policy, noise=noise, start_noise=start_noise, **options))
-    _print(console, args, found)
+                evaluations.append(evaluator(policy, noise=noise, start_noise=start_noise, **options))
+    _print(console, args, evaluations)
     if args.json is not None:
-        evaluations = [evaluation.to_dict() for evaluation in found]
+        results = [evaluation.to_dict() for evaluation in evaluations]
         head = {"policy": str(args.policy), "which": args.which, "seed": args.seed}
-        write(args.json, {**head, "evaluations": evaluations})
+        write(args.json, {**head, "evaluations": results})
     if args.video is not None:
         options = {"noise": args.noise[0], "start_noise": args.start_noise[0], "max_steps": args.max_steps}
         frames = record(policy, env_id, args.video, seed=args.seed, allow_import=typed, **options)
@@ -113,19 +113,19 @@ def _in_environment(args: Args) -> int:
     return 0
 
 
-def _print(console: Console, args: Args, found: list[Evaluation]) -> None:
+def _print(console: Console, args: Args, evaluations: list[Evaluation]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     of_run = f" ({args.which} policy)" if (args.policy / "policy").is_dir() else ""
-    title = f"{args.policy}{of_run} in {found[0].env_id}, {args.episodes} episodes"
+    title = f"{args.policy}{of_run} in {evaluations[0].env_id}, {args.episodes} episodes"
     table = Table(title=escape(title), title_justify="left")
-    scored = found[0].score is not None
+    scored = evaluations[0].score is not None
     heads = ["noise", "start\nnoise", *(["score"] if scored else []), "return", "worst", "worst\n- mean", "length"]
-    heads += ["cost"] if found[0].cost is not None else []
+    heads += ["cost"] if evaluations[0].cost is not None else []
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    for row in found:
+    for row in evaluations:
         difference = row.percent_difference
         table.add_row(
             f"{row.noise:g}",

@@ -130,7 +130,7 @@ def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[l
     from odice.experiments.reproduce import STUDIES, StudyOptions, study_cells
 
     given = axes(flags.set)
-    asked = StudyOptions(
+    chosen = StudyOptions(
         flags.preset,
         flags.steps,
         flags.seeds,
@@ -139,7 +139,7 @@ def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[l
         {name: values for name, values in given.items() if len(values) > 1},
         {name: values[0] for name, values in given.items() if len(values) == 1},
     )
-    cells, places, notes = study_cells(STUDIES[flags.study], sources, flags.algos, asked, out / "runs")
+    cells, places, notes = study_cells(STUDIES[flags.study], sources, flags.algos, chosen, out / "runs")
     for note in notes:
         print(f"left out: {note}", flush=True)
     return sorted(cells, key=lambda cell: cell.settings.options.seed), places  # one seed of everything first
@@ -157,19 +157,19 @@ def _report(
     from odice.reports import html
     from odice.reports.pages import run_page
 
-    found = reproduction.gather(places)
+    comparison = reproduction.gather(places)
     notes = tuple(f"missing: {sentence}" for sentence in missing)
-    found = replace(found, notes=notes)
+    comparison = replace(comparison, notes=notes)
     about = _about(flags, cells)
-    tables = _tables(flags.study, found, about)
+    tables = _tables(flags.study, comparison, about)
     _show(tables)
-    files = _texts(tables, found, out / flags.study)
+    files = _texts(tables, comparison, out / flags.study)
     files += [out / f"{flags.study}.html"]
-    figures = _figures(flags.study, found, about, out)
+    figures = _figures(flags.study, comparison, about, out)
     shown = [path for path in figures if path.suffix == ".png" and flags.study in OWN_FIGURES]
     images = [path.read_bytes() for path in shown]
     title = f"{flags.study} of the O-DICE paper{', on the local suite' if flags.suite else ''}"
-    html.write(files[-1], run_page(reproduction.labelled(found), title, about, tables, images))
+    html.write(files[-1], run_page(reproduction.labelled(comparison), title, about, tables, images))
     for path in [*files, *figures]:
         print(f"{path}: written")
 
@@ -184,31 +184,31 @@ def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
     return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}."
 
 
-def _tables(study: str, found: Comparison, about: str) -> list[Table]:
+def _tables(study: str, comparison: Comparison, about: str) -> list[Table]:
     from odice.experiments import reproduction
 
     if study == "figure3":
-        return [reproduction.robustness_table(found, about), reproduction.score_table(found, "Scores", about)]
+        return [reproduction.robustness_table(comparison, about), reproduction.score_table(comparison, "Scores", about)]
     if study == "sensitivity":
-        return [reproduction.sensitivity_table(found, about)]
+        return [reproduction.sensitivity_table(comparison, about)]
     titles = {"table1": "Table 1", "table2": "Table 2: imitation of one trajectory", "curves": "Scores"}
-    return [reproduction.score_table(found, titles[study], about)]
+    return [reproduction.score_table(comparison, titles[study], about)]
 
 
-def _figures(study: str, found: Comparison, about: str, out: Path) -> list[Path]:
+def _figures(study: str, comparison: Comparison, about: str, out: Path) -> list[Path]:
     from odice.experiments import reproduction
     from odice.reports.curves import comparison_figure
     from odice.reports.figures import save
 
-    if not any(run.evaluations for group in found.groups for run in group.runs):
+    if not any(run.evaluations for group in comparison.groups for run in group.runs):
         return []
     title = about.split(". ")[0].split(";")[0]  # one line above a figure
     own = {"figure3": reproduction.figure3, "sensitivity": reproduction.sensitivity_figure}
-    made = own[study](found, title) if study in own else comparison_figure(reproduction.labelled(found))
+    made = own[study](comparison, title) if study in own else comparison_figure(reproduction.labelled(comparison))
     return [save(made, out / f"{study}{suffix}") for suffix in (".png", ".pdf")]
 
 
-def _texts(tables: list[Table], found: Comparison, stem: Path) -> list[Path]:
+def _texts(tables: list[Table], comparison: Comparison, stem: Path) -> list[Path]:
     from odice.reports import html
     from odice.reports import tables as writers
 
@@ -216,7 +216,7 @@ def _texts(tables: list[Table], found: Comparison, stem: Path) -> list[Path]:
         ".md": "\n".join(map(writers.table_markdown, tables)),
         ".tex": writers.LATEX_HEAD + "\n".join(map(writers.table_latex, tables)),
         ".csv": writers.table_csv(tables[0]),
-        "-runs.csv": writers.comma_separated(found),
+        "-runs.csv": writers.comma_separated(comparison),
     }
     return [html.write(stem.with_name(f"{stem.name}{suffix}"), text) for suffix, text in texts.items()]
 

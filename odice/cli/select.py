@@ -36,7 +36,7 @@ def run(args: Args) -> int:
     from odice.evaluation.ope.select import select
 
     if args.log.data is None:
-        raise OdiceError("Name the log to judge by with --data.")
+        raise OdiceError("Name the log to estimate from with --data.")
     policies = find_policies(args.policies)
     first, *others = (policy.encoding for policy in policies.values())
     data = args.log.load(first if all(each == first for each in others) else None)

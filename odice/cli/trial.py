@@ -1,4 +1,4 @@
-"""`odice trial`: plan a trial of a policy, and judge it while it is running."""
+"""`odice trial`: plan a trial of a policy, and evaluate it while it is running."""
 
 from __future__ import annotations
 
