@@ -223,7 +223,7 @@ class TableFlags:
     action_high: tuple[float, ...] | None = None
     """Upper bound of the actions."""
 
-    def table(self, file: str | Path | None = None) -> dict[str, Schema]:
+    def table(self, file: str | Path | None = None) -> dict[str, Any]:
         """The table reader's option that these flags are, over a schema file; none if nothing is said."""
         given = {}
         for item in fields(TableFlags):

@@ -76,7 +76,9 @@ def as_vector(env: gymnasium.Env, paths: Sequence[str], name: str) -> gymnasium.
     width = sum(_width(space) for space in spaces.values())
 
     class Vector(gymnasium.ObservationWrapper):
-        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float64)
+        def __init__(self, env: gymnasium.Env):
+            super().__init__(env)
+            self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float64)
 
         def observation(self, observation: Any) -> np.ndarray:
             return np.concatenate([_flat(_at(observation, path), space) for path, space in spaces.items()])
@@ -95,9 +97,10 @@ def _space_at(space: Any, path: str, name: str) -> Any:
 
     inner_space = space
     for key in path.split("/"):
-        inner = inner_space.spaces if isinstance(inner_space, spaces.Dict | spaces.Tuple) else {}
-        inner = dict(enumerate(inner)) if isinstance(inner, tuple) else inner
-        inner_space = inner.get(int(key) if isinstance(inner_space, spaces.Tuple) and key.isdecimal() else key)
+        inner: Any = inner_space.spaces if isinstance(inner_space, spaces.Dict | spaces.Tuple) else {}
+        if isinstance(inner, tuple):
+            inner = {str(i): each for i, each in enumerate(inner)}
+        inner_space = inner.get(key)
     if isinstance(inner_space, spaces.Dict | spaces.Tuple) or inner_space is None:
         raise OdiceError(f"{name} has no observation {path!r}; there are: {', '.join(parts(space)) or 'none'}.")
     return inner_space

@@ -53,7 +53,7 @@ def made_up(rows: int, spec: Spec = SPEC) -> Transitions:
 
 def settings_of(algo: str, preset: str | None) -> Any:
     """An algorithm's config, as a run has it: a preset's, or odice's own."""
-    return resolve(LOG, algo=algo, preset=preset).settings
+    return resolve(LOG, algo=algo, preset=preset).config
 
 
 def operations(algo: Algo, batch: Batch) -> int:

@@ -165,6 +165,7 @@ def solve(problem: Problem, start: Theta | None = None, steps: int = 400) -> Sol
         if size < 1e-12:
             break
         length = pace * first / size
+        trial, new_gradient, new_jacobian, new = theta, gradient, jacobian, size
         for _ in range(30):
             trial = theta - np.linalg.solve(jacobian + np.eye(theta.size) / length, gradient)
             new_gradient, new_jacobian = field(problem, trial)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -205,7 +206,7 @@ class World:
         )
 
 
-def _bounds(levels: np.ndarray) -> dict[str, tuple[float, ...]]:
+def _bounds(levels: np.ndarray) -> dict[str, Any]:
     return {"action_low": (float(levels.min()),), "action_high": (float(levels.max()),)}
 
 

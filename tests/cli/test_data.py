@@ -104,7 +104,8 @@ def test_schema_flags_and_file(capsys, log, tmp_path):
     code, out, _ = run(capsys, "inspect", log, "--schema", schema, "--json")
     summary = json.loads(out)["summary"]
     assert (code, summary["obs_dim"], summary["actions"][0]["bounds"]) == (0, 1, [-1, 1])
-    _, out, _ = run(capsys, "inspect", log, "--schema", schema, "--observation", "obs_height,obs_speed", "--json")
+    columns = ["--observation-columns", "obs_height,obs_speed"]
+    _, out, _ = run(capsys, "inspect", log, "--schema", schema, *columns, "--json")
     assert json.loads(out)["summary"]["obs_dim"] == 2
 
 

@@ -114,11 +114,11 @@ def trial(walk: Walk, seed: int, noise: float = NOISE) -> float:
             env.simulate(walk(obs, along) + noise * rng.standard_normal(8))
             obs = env._get_obs()
             if uprightness(obs) < 0:
-                return total / seconds - 0.5
+                return float(total / seconds - 0.5)
             tilted += max(0.0, 0.7 - uprightness(obs))
         moved = obs[:2] - start
         total += moved @ along - 0.5 * abs(moved @ [-along[1], along[0]])
-    return (total - 0.1 * tilted) / seconds
+    return float((total - 0.1 * tilted) / seconds)
 
 
 def search(start: Walk, spread: Walk, rounds: int, trials: int, seed: int, report=print) -> Walk:
