@@ -72,6 +72,13 @@ def test_a_hostile_name_goes_there_and_back(name, tmp_path):
         assert (name, ("p", "q")) in [(c["name"], tuple(c.get("values", ()))) for c in data.meta.obs_columns]
 
 
+def test_a_name_that_is_a_pattern_is_refused(tmp_path):
+    """polars' operations on a series look its name up, and would take this one for a regular expression."""
+    table("^x$").write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(OdiceError, match=r"the column '\^x\$' is called what polars takes for a pattern"):
+        odice.load(tmp_path / "log.parquet", observation=["^x$"], action=["action"])
+
+
 def test_hostile_words_go_there_and_back(tmp_path):
     frame = table("mode", WORDS)
     frame.write_parquet(tmp_path / "log.parquet")

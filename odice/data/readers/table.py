@@ -173,6 +173,8 @@ def _load(
         bound = bound or declared.bind(names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
+        if odd := [c for c in bound.columns() if c.startswith("^") and c.endswith("$")]:
+            raise OdiceError(f"{file}: the column {odd[0]!r} is called what polars takes for a pattern; rename it.")
         check_types(kinds, bound.columns(), str(file))
         need += opened.need(bound.columns())
         check_memory(need, path)
