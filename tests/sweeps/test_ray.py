@@ -1,4 +1,4 @@
-"""The matrix on a Ray cluster of several nodes, simulated on this machine: a node that dies costs nothing but time."""
+"""A sweep on a Ray cluster of several nodes, simulated on this machine: a node that dies costs nothing but time."""
 
 import json
 import os

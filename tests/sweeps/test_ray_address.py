@@ -1,0 +1,35 @@
+"""The address of a cluster is tried before Ray is: where nothing listens, one sentence says so at once."""
+
+import socket
+import time
+
+import pytest
+
+from odice.errors import OdiceError
+from odice.sweeps.ray import check_address
+
+pytestmark = pytest.mark.fast
+
+
+def test_where_nothing_listens_is_one_sentence():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        began = time.monotonic()
+        with pytest.raises(OdiceError, match=r"no cluster answers there .*ray start --head --port"):
+            check_address(f"127.0.0.1:{taken.getsockname()[1]}", seconds=5.0)
+        assert time.monotonic() - began < 10.0
+
+
+@pytest.mark.parametrize(
+    "form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://127.0.0.1:{}/namespace", "[127.0.0.1]:{}"]
+)
+def test_where_something_listens_ray_is_tried(form):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check_address(form.format(server.getsockname()[1]))
+
+
+def test_other_addresses_are_rays_own():
+    check_address("auto")
+    check_address("local")
+    with pytest.raises(OdiceError, match="the port is not a number"):
+        check_address("head-node:gcs")
