@@ -138,7 +138,7 @@ def start(algo: str, preset: str | None) -> Iterator[Measurement]:
             options += ["--preset", preset] if preset else []
             own = {
                 "JAX_COMPILATION_CACHE_DIR": f"{folder}/programs",
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             }
             command = [sys.executable, "-m", "odice.cli.main", "train", *options, "--out", str(out)]
             began = time.perf_counter()
