@@ -139,7 +139,7 @@ def decide(
         runs[name] = train(data, out=str(place), **{**shared, **settings})
     say(f"judging {len(runs)} policies")
     policies = {name: Policy.load(run.path / "policy" / "last") for name, run in runs.items()}
-    selection = select(policies, data, seed=seed)
+    selection = select(policies, data, seed=seed, discount=1.0)  # people count what an episode earns, undiscounted
     return _write(data, policies, runs, selection, folder, schema_file, seed, say)
 
 
@@ -196,7 +196,7 @@ def _cost(policy: Policy, data: Dataset, seed: int) -> Estimates | None:
         return None
     held_out = judges(policy, data).data
     costs = held_out.costs
-    return None if costs is None else estimate(policy, dataclasses.replace(held_out, rewards=costs), seed=seed)
+    return None if costs is None else estimate(policy, dataclasses.replace(held_out, rewards=costs), seed=seed, discount=1.0)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

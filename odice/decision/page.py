@@ -203,7 +203,7 @@ def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Check]:
         Check(
             "good" if estimates.episodes >= 200 else "bad",
             "Enough episodes",
-            f"{estimates.episodes:,} episodes judge the policy. {estimates.judged_by}",
+            f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}.",
         ),
     ]
     if health:

@@ -19,6 +19,8 @@ AMOUNT = 0.1
 ROWS = 50_000
 """Steps that are compared; more are thinned out evenly."""
 MAX_NAMES = 12
+CLEAR = 0.1
+"""Of a situation: the least difference, weighted by how evenly it divides the steps."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def _situations(columns: list[_Column], different: np.ndarray, most: int = 3) ->
         if options:
             best.append(max(options, key=lambda item: item[0]))
     best.sort(key=lambda item: -item[0])
-    return tuple(situation for score, situation in best[:most] if score > 0.05)
+    return tuple(situation for score, situation in best[:most] if score > CLEAR)
 
 
 def _conditions(column: _Column):
