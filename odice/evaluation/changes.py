@@ -20,7 +20,8 @@ ROWS = 50_000
 """Steps that are compared; more are thinned out evenly."""
 MAX_NAMES = 12
 CLEAR = 0.1
-"""Of a situation: the least difference, weighted by how evenly it divides the steps."""
+"""Of a situation: the least change of a share, or of an amount relative to its range, times the root of its share of
+all steps."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,16 @@ class ActionChange:
 
 @dataclass(frozen=True)
 class Situation:
-    """A condition on one column in which the policy differs much more often, or less often, than elsewhere."""
+    """A condition on one column under which the policy's actions differ most from the log's."""
 
     condition: str
     share: float
     """Of all steps."""
-    differs: float
-    """Share of its steps in which the policy acts differently."""
-    elsewhere: float
-    """The same share of all other steps."""
+    action: str
+    """The choice, or the amount."""
+    today: float
+    """Share of its steps with that choice, or the mean amount."""
+    policy: float
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,12 @@ def changes(policy: Callable[[np.ndarray], np.ndarray], data: Dataset, examples:
     observations, logged = data.step_observations()[rows], data.actions[rows]
     chosen = np.asarray(policy(observations))
     strength = _strength(policy, observations, chosen, logged, data.discrete)
-    different = strength > 0
     columns = _columns(data, observations)
     return Changes(
-        differs=float(different.mean()),
+        differs=float((strength > 0).mean()),
         discrete=data.discrete,
         actions=_actions(data, logged, chosen),
-        situations=_situations(columns, different),
+        situations=_situations(data, columns, logged, chosen),
         examples=_examples(data, columns, rows, strength, logged, chosen, examples),
     )
 
@@ -122,7 +123,7 @@ def _actions(data: Dataset, logged: np.ndarray, chosen: np.ndarray) -> tuple[Act
 
 def action_names(data: Dataset) -> list[str]:
     """Return a name for every choice, or for every amount."""
-    known = data.meta.action_names or ()
+    known = (data.meta.choices if data.discrete else data.meta.action_names) or ()
     count = data.spec.action_dim
     if len(known) == count:
         return list(known)
@@ -170,12 +171,23 @@ def _columns(data: Dataset, observations: np.ndarray) -> list[_Column]:
     return columns
 
 
-def _situations(columns: list[_Column], different: np.ndarray, most: int = 3) -> tuple[Situation, ...]:
-    """Return the conditions that separate best where the policy differs, at most one per column."""
+def _situations(
+    data: Dataset, columns: list[_Column], logged: np.ndarray, chosen: np.ndarray, most: int = 3
+) -> tuple[Situation, ...]:
+    """Return the conditions under which the actions change most, at most one per column."""
+    names = action_names(data)
+    if data.discrete:  # (steps, choices) of zeros and ones
+        before, after = (np.eye(len(names), dtype=np.float32)[actions] for actions in (logged, chosen))
+        scale = np.ones(len(names))
+    else:
+        before, after, scale = logged, chosen, np.maximum(np.ptp(logged, axis=0), 1e-12)
     best = []
     for column in columns:
-        options = [_situation(condition, inside, different) for condition, inside in _conditions(column)]
-        options = [item for item in options if item is not None]
+        options = [
+            option
+            for condition, inside in _conditions(column)
+            if (option := _situation(condition, inside, before, after, scale, names)) is not None
+        ]
         if options:
             best.append(max(options, key=lambda item: item[0]))
     best.sort(key=lambda item: -item[0])
@@ -193,15 +205,16 @@ def _conditions(column: _Column):
         yield f"{column.name} at most {cut:.4g}{unit}", column.values <= cut
 
 
-def _situation(condition: str, inside: np.ndarray, different: np.ndarray) -> tuple[float, Situation] | None:
+def _situation(
+    condition: str, inside: np.ndarray, before: np.ndarray, after: np.ndarray, scale: np.ndarray, names: list[str]
+) -> tuple[float, Situation] | None:
     share = float(inside.mean())
     if not 0.05 <= share <= 0.95:
         return None
-    here, elsewhere = float(different[inside].mean()), float(different[~inside].mean())
-    if here <= elsewhere:  # the opposite condition says it better
-        return None
-    score = (here - elsewhere) * 2 * np.sqrt(share * (1 - share))
-    return float(score), Situation(condition, share, here, elsewhere)
+    today, policy = before[inside].mean(axis=0), after[inside].mean(axis=0)
+    which = int(np.argmax(np.abs(policy - today) / scale))
+    score = float(abs(policy[which] - today[which]) / scale[which] * np.sqrt(share))
+    return score, Situation(condition, share, names[which], float(today[which]), float(policy[which]))
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ def test_everything_is_in_one_folder_and_in_words(decided):
     assert {item["name"] for item in facts["ranked"]} == set(CANDIDATES)
     for words in ("What the log is", "What the policy would change", "What it would earn", "What could be wrong"):
         assert words in page
-    assert "score" in page
+    assert "Where <b>score" in page
+    assert "choice 0" not in page  # words are shown as the log has them
     assert "An episode of the log cost" in page
     assert decision.advice in page
     assert any(line.startswith("training 1 of 2") for line in lines)

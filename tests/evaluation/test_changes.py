@@ -22,14 +22,13 @@ def ward(n=400, discrete=True):
         truncated=np.zeros(n, bool),
     )
     columns = ({"name": "lactate"}, {"name": "season", "values": ("winter", "summer")})
-    names = ("wait", "treat") if discrete else ("dose",)
+    names = {"choices": ("wait", "treat"), "n_actions": 2} if discrete else {"action_names": ("dose",)}
     meta = dataclasses.replace(
         data.meta,
         obs_columns=columns,
         obs_layout=(("lactate", 1), ("season=winter", 1), ("season=summer", 1)),
         obs_units=(("lactate", "mmol/l"),),
-        action_names=names,
-        n_actions=2 if discrete else None,
+        **names,
     )
     return dataclasses.replace(data, meta=meta)
 
@@ -56,8 +55,8 @@ def test_the_situation_is_the_rule_that_the_policy_follows():
     best = found.situations[0]
     assert best.condition.startswith("lactate above")
     assert best.condition.endswith("mmol/l")
-    assert best.differs > 0.8
-    assert best.elsewhere < 0.1
+    assert (best.action, best.today) in {("wait", 1.0), ("treat", 0.0)}
+    assert abs(best.policy - best.today) > 0.8
 
 
 def test_examples_are_the_clearest_ones_of_different_episodes():
