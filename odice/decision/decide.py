@@ -196,7 +196,11 @@ def _cost(policy: Policy, data: Dataset, seed: int) -> Estimates | None:
         return None
     held_out = judges(policy, data).data
     costs = held_out.costs
-    return None if costs is None else estimate(policy, dataclasses.replace(held_out, rewards=costs), seed=seed, discount=1.0)
+    return (
+        None
+        if costs is None
+        else estimate(policy, dataclasses.replace(held_out, rewards=costs), seed=seed, discount=1.0)
+    )
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
