@@ -5,7 +5,7 @@
 The semi-gradient of it is fitted Q-iteration (TD learning), which may diverge off-policy; the true one is Baird's
 residual gradient, which never does but is slow, because it is as ill-conditioned as the Bellman operator is
 contracting. The orthogonal rule keeps the forward direction of the first and removes from the second what would undo
-it: O-DICE's rule on the loss that its authors name as future work. `docs/bellman.md` has what came out.
+it: O-DICE's rule on the loss that its authors name as future work. `docs/research/bellman.md` has what came out.
 """
 
 from __future__ import annotations

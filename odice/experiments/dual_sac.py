@@ -9,8 +9,8 @@ policy climbs the Q that comes with it. With e = min_i Q_i(s, a) - V(s), the mea
     pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi,    and alpha as in `collection.sac`
 
 The rules are those of `core.gradients`: F + B, F, or F with the projected B. Vbar is the target network; with the true
-gradient, V itself. f is Pearson's, in units of `temperature`. V has no entropy in it. A study (docs/online.md), not an
-algorithm of the registry: it needs an environment.
+gradient, V itself. f is Pearson's, in units of `temperature`. V has no entropy in it. A study
+(docs/research/online.md), not an algorithm of the registry: it needs an environment.
 
 One update: all gradients at the networks of before, then every step, then the target of V.
 """
