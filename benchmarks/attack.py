@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 
 import odice
-from odice.data.demonstrations import beside
+from odice.data.demonstrations import with_suboptimal
 from odice.data.preprocess import Preprocess, fit
 from odice.encoding import encode
 from odice.errors import OdiceError
@@ -191,7 +191,7 @@ def meet(paths, roles, name, out, trained, counts, rng) -> None:
     counts["wrong codings"] += not same_words(other, paths[1], name, policy, counts)
     make_episodes(policy, other)
     alone = odice.load(paths[1], **roles)
-    union = beside(data, alone)
+    union = with_suboptimal(data, alone)
     half = union.select(range(data.n_episodes, union.n_episodes))
     counts["wrong codings"] += words_of(half) != words_of(alone)
     counts["met"] += 1

@@ -228,14 +228,14 @@ def maze_center(cell: tuple[int, int]) -> np.ndarray:
 def in_walls(xy: np.ndarray, size: str, margin: float = 0.0) -> np.ndarray:
     """(n,) Which of the points (n, 2) lie deeper than `margin` in a wall, or outside the maze."""
     free = MAZE_LAYOUTS[size].free
-    found = np.ones(len(xy), bool)
+    outside = np.ones(len(xy), bool)
     for corner in product((-margin, margin), repeat=2):
         place = np.floor((np.asarray(xy, np.float64) + corner) / MAZE_SCALE + 0.5)
         place = np.nan_to_num(place, nan=-1e6, posinf=1e6, neginf=-1e6).astype(np.int64)
         rows, columns = place[:, 1] + MAZE_START[0], place[:, 0] + MAZE_START[1]
         inside = (rows >= 0) & (rows < free.shape[0]) & (columns >= 0) & (columns < free.shape[1])
-        found &= ~(inside & free[np.where(inside, rows, 0), np.where(inside, columns, 0)])
-    return found
+        outside &= ~(inside & free[np.where(inside, rows, 0), np.where(inside, columns, 0)])
+    return outside
 
 
 # --- rewards ---------------------------------------------------------------------------------------------------------

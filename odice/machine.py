@@ -1,4 +1,4 @@
-"""What this machine has. Not every system answers the same questions, so they are asked here and nowhere else."""
+"""What this machine has. Differences between systems are handled in this module only."""
 
 from __future__ import annotations
 

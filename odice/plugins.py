@@ -34,7 +34,7 @@ def load_entry_points() -> None:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import these modules; the working directory counts as a place to look."""
+    """Import these modules; the working directory is searched too."""
     for name in modules:
         sys.path.insert(0, "")
         try:

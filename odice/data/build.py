@@ -238,7 +238,7 @@ def _finish(packed: np.ndarray, nexts: Any, known: np.ndarray | None, ends: np.n
 
 
 def _mismatch(count: int, first: int | None, worst: np.ndarray, packed: np.ndarray) -> dict[str, Any]:
-    """How large the differences are, in the column where they are largest beside what that column moves."""
+    """How large the differences are, in the column where they are largest relative to its standard deviation."""
     some = packed[:: max(1, len(packed) // 10_000)].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         moves = np.nan_to_num(some.std(axis=0), posinf=np.finfo(np.float64).max)
@@ -331,22 +331,22 @@ def _mapping(episodes: Sequence, e: int, meta: Meta) -> tuple[Mapping[str, Any],
     where, item = f"{meta.source}, episode {e}", episodes[e]
     one = item._asdict() if isinstance(item, Episode) else item if isinstance(item, Mapping) else {}
     if any(key not in one for key in ("observations", "actions", "rewards")):
-        found = f"only {', '.join(map(str, one))}" if one else f"a {type(item).__name__}"
-        raise OdiceError(f"{where}: expected a mapping with observations, actions and rewards, found {found}.")
+        given = f"only {', '.join(map(str, one))}" if one else f"a {type(item).__name__}"
+        raise OdiceError(f"{where}: expected a mapping with observations, actions and rewards, found {given}.")
     return one, where
 
 
 def _episode_flags(one: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per step: terminated, truncated, and whether the observation after the step was recorded."""
     roles = ("terminated", "truncated")
-    found: list[Any] = [next((one[name] for name in ALIASES[role] if name in one), False) for role in roles]
-    found = [np.asarray(flag[:] if hasattr(flag, "shape") and flag.shape else flag) for flag in found]
-    steps = next((len(flag) for flag in found if flag.ndim), None)
+    flags_given: list[Any] = [next((one[name] for name in ALIASES[role] if name in one), False) for role in roles]
+    flags_given = [np.asarray(flag[:] if hasattr(flag, "shape") and flag.shape else flag) for flag in flags_given]
+    steps = next((len(flag) for flag in flags_given if flag.ndim), None)
     steps = len(_sliceable("rewards", one["rewards"], where)) if steps is None else steps
     if steps == 0:
         raise OdiceError(f"{where}: it has 0 steps; leave it out.")
     columns = []
-    for role, flag in zip(roles, found, strict=True):
+    for role, flag in zip(roles, flags_given, strict=True):
         column = flag if flag.ndim else np.append(np.zeros(steps - 1, bool), bool(flag))
         columns.append(flag_column(role, column, steps, where))
     final = one.get("final_known")

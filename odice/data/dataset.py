@@ -66,7 +66,7 @@ class Dataset:
     final_known: np.ndarray  # (episodes,) bool
     meta: Meta = field(default_factory=Meta)
     costs: np.ndarray | None = (
-        None  # (steps,) float32: what each step costs beside its reward, where the source says so
+        None  # (steps,) float32: the cost of each step, apart from its reward, where the source has one
     )
     propensities: np.ndarray | None = None
     """(steps,) float32: the probability with which each action was chosen, where the source says so."""

@@ -1,4 +1,4 @@
-"""Demonstrations: the episodes to imitate, chosen by number, and the suboptimal data that may stand beside them."""
+"""Demonstrations: the episodes to imitate, chosen by number, and the suboptimal data that may be added."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _into_next(dataset: Dataset, chosen: Dataset, which: np.ndarray) -> Dataset:
     )
 
 
-def beside(expert: Dataset, suboptimal: Dataset) -> Dataset:
+def with_suboptimal(expert: Dataset, suboptimal: Dataset) -> Dataset:
     """Demonstrations and suboptimal data in one data set, the demonstrations first; their metadata hold for both."""
     for name in ("action_low", "action_high"):
         ours, theirs = getattr(expert.meta, name), getattr(suboptimal.meta, name)
@@ -77,6 +77,6 @@ def beside(expert: Dataset, suboptimal: Dataset) -> Dataset:
                 f"demonstrations, {list(ours)}; suboptimal data must come from the same environment."
             )
     union = concatenate([expert, suboptimal])  # in one encoding
-    meta = expert.meta.after(f"beside {suboptimal.n_episodes} episodes of {suboptimal.meta.source}")
+    meta = expert.meta.after(f"joined with {suboptimal.n_episodes} episodes of {suboptimal.meta.source}")
     shared = {name: getattr(union.meta, name) for name in ("n_actions", "choices", "obs_columns", "obs_layout")}
     return replace(union, meta=replace(meta, **shared))

@@ -74,7 +74,7 @@ def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> No
     SUFFIXES.update(dict.fromkeys(suffixes, name))
 
 
-class Found(NamedTuple):
+class Source(NamedTuple):
     """Where a source is: the format of its reader, the items to hand to it (shards if several), and implied options."""
 
     format: str
@@ -103,47 +103,47 @@ def load(
     """
     if isinstance(source, Dataset):
         return source if encoding is None else recode(source, encoding)
-    found = find(source, format=format, data_dir=data_dir)
-    if encoding is not None and "encoding" in inspect.signature(reader_of(found.format)).parameters:
+    located = find(source, format=format, data_dir=data_dir)
+    if encoding is not None and "encoding" in inspect.signature(reader_of(located.format)).parameters:
         options["encoding"] = encoding
-    parts = [read(found, item, **options) for item in found.items]
+    parts = [read(located, item, **options) for item in located.items]
     dataset = parts[0] if len(parts) == 1 else concatenate(parts, source=os.fspath(source))
     return dataset if encoding is None else recode(dataset, encoding)
 
 
-def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Found:
+def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Source:
     """Decide what a source is, without reading it."""
     if format is not None and format not in READERS:
         raise unknown_name("data format", format, READERS)
     if not isinstance(source, str | os.PathLike):
         if format is not None and callable(READERS[format]):  # a registered reader may know other objects
-            return Found(format, [source])
-        return Found(_format_of_object(source), [source])
+            return Source(format, [source])
+        return Source(_format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
     if text.startswith(BUNDLED) and not path.exists():
-        return Found("table", [_find_bundled(text)])
+        return Source("table", [_find_bundled(text)])
     if format is None:
         format = _format_of(path) if path.exists() else _format_of_name(text)
     if not path.exists():
         if format == "d4rl":
-            return Found(format, [_find_d4rl(text, data_dir)], {"name": text})
+            return Source(format, [_find_d4rl(text, data_dir)], {"name": text})
         if format == "ogbench":
-            return Found(format, [_find_ogbench(text, data_dir)], {"name": text})
-        return Found(format, [text])
+            return Source(format, [_find_ogbench(text, data_dir)], {"name": text})
+        return Source(format, [text])
     if path.is_dir() and format not in FOLDER_READERS and format in SUFFIXES.values():
-        return Found(format, sorted(item for item in path.iterdir() if _suffix_format(item) == format))
-    return Found(format, [path])
+        return Source(format, sorted(item for item in path.iterdir() if _suffix_format(item) == format))
+    return Source(format, [path])
 
 
-def read(found: Found, item: Any, **options: Any) -> Dataset:
+def read(located: Source, item: Any, **options: Any) -> Dataset:
     """Read one item that `find` found. Options are checked against those of its reader."""
-    reader = reader_of(found.format)
+    reader = reader_of(located.format)
     parameters = inspect.signature(reader).parameters.values()
     valid = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in valid and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            raise unknown_name(f"option of the {found.format} reader", option, valid)
-    return reader(item, **{**found.options, **options})
+            raise unknown_name(f"option of the {located.format} reader", option, valid)
+    return reader(item, **{**located.options, **options})
 
 
 LARGE_BYTES = 200 << 20
@@ -154,13 +154,13 @@ def names_environment(
     source: Any, *, format: str | None = None, data_dir: str | Path | None = None, **options: Any
 ) -> bool:
     """Whether a source says which environment its data are from; True where that would take long to see."""
-    found = find(source, format=format, data_dir=data_dir)
-    item = found.items[0] if found.items else None
-    if found.format == "d4rl" and isinstance(item, Path):
+    located = find(source, format=format, data_dir=data_dir)
+    item = located.items[0] if located.items else None
+    if located.format == "d4rl" and isinstance(item, Path):
         from odice.data.readers.d4rl import environment
 
-        return environment(item, name=found.options.get("name")) is not None
-    if found.format == "ogbench" or not isinstance(item, Path) or item.is_dir() or item.stat().st_size > LARGE_BYTES:
+        return environment(item, name=located.options.get("name")) is not None
+    if located.format == "ogbench" or not isinstance(item, Path) or item.is_dir() or item.stat().st_size > LARGE_BYTES:
         return True
     return load(source, format=format, data_dir=data_dir, **options).meta.env_id is not None
 
@@ -194,10 +194,10 @@ def _format_of(path: Path) -> str:
             return "minari"
         if (path / "store.json").exists():
             return "store"
-        found = {format for item in path.iterdir() if item.is_file() and (format := _suffix_format(item))}
-        if len(found) == 1:
-            return found.pop()
-        what = "no data files" if not found else f"files for several readers ({', '.join(sorted(found))})"
+        formats = {format for item in path.iterdir() if item.is_file() and (format := _suffix_format(item))}
+        if len(formats) == 1:
+            return formats.pop()
+        what = "no data files" if not formats else f"files for several readers ({', '.join(sorted(formats))})"
         raise OdiceError(f"{path}: the folder holds {what}; expected shards of one kind, such as *.parquet or *.hdf5.")
     if path.stat().st_size == 0:
         raise OdiceError(f"{path}: the file is empty (0 bytes); write or download it again.")

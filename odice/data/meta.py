@@ -1,4 +1,4 @@
-"""What is known about a data set beside its arrays, and how that travels in files."""
+"""The metadata of a data set, and how they are kept in files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ACTIONS = 100_000
 
 @dataclass(frozen=True)
 class Meta:
-    """What is known about a data set beside its arrays. Nothing here is guessed: unknown is None.
+    """Facts about a data set that its arrays do not hold. Nothing is guessed: unknown is None.
 
     `evidence` holds what a reader saw in the source and what the T + 1 form can no longer show (for the data doctor):
     a name -> {"count": how often, and details}. `history` says in words how the data set was derived from its sources.
@@ -78,7 +78,7 @@ class Meta:
         return replace(self, history=(*self.history, step))
 
 
-# --- what stored values must look like -------------------------------------------------------------------------------
+# --- checks of stored values -----------------------------------------------------------------------------------------
 
 
 def _is_text(value: Any) -> bool:
@@ -114,7 +114,7 @@ def _is_evidence(value: Any) -> bool:
     )
 
 
-# field of Meta -> what a stored value must look like
+# field of Meta -> the check of a stored value
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "source": _is_text,
     "env_id": _is_text,

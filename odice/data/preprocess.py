@@ -1,6 +1,6 @@
 """Declared changes to the data, fitted once, kept with the policy.
 
-A `Preprocess` says what is wanted; `fit` looks at a data set and returns a `Fitted`: plain numbers, in JSON. The same
+A `Preprocess` says what is wanted; `fit` takes a data set and returns a `Fitted`: plain numbers, in JSON. The same
 object turns the training data into what the algorithm sees (`apply`), and at evaluation turns a raw observation into
 the network's input (`observe`) and the network's action into the environment's (`act`). So nothing that was done to
 the data can be forgotten when the policy is used.
@@ -319,8 +319,8 @@ def _moments(array: np.ndarray, rows: Rows, place: Callable[[np.ndarray, np.ndar
     def total(function) -> np.ndarray:
         result = np.zeros(array.shape[1:])
         for block in blocks(rows.size, 2 * array[:1].nbytes):
-            found = array[place(*rows.locate(np.arange(block.start, block.stop)))]
-            result += function(found.astype(np.float64)).sum(axis=0)
+            values = array[place(*rows.locate(np.arange(block.start, block.stop)))]
+            result += function(values.astype(np.float64)).sum(axis=0)
             release(array)
         return result
 

@@ -39,7 +39,7 @@ MAX_FILE = 1 << 20
 class Schema:
     """Columns of a table by role, and what the table itself cannot say; see docs/tables.md.
 
-    A role that is not given is found by the usual names, or absent. `TableFlags` has the same as flags.
+    A role that is not given is taken from the usual names, or absent. `TableFlags` has the same as flags.
     """
 
     observation: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Schema:
     reward: str | None = None
     """Column of the reward."""
     cost: str | None = None
-    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
+    """Column of a step's cost, for algorithms that keep a limit on it."""
     propensity: str | None = None
     """Column of the probability with which the action was chosen, where the behavior was randomized."""
     terminated: str | None = None
@@ -81,7 +81,7 @@ class Schema:
     ref_max: float | None = None
     """Return that counts as score 100."""
     categories: Categories = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. `mode=auto|manual|off`, or in a
+    """Columns whose numbers are categories; columns of words are recognized. `mode=auto|manual|off`, or in a
     file `mode = ["auto", "manual", "off"]` under `[categories]`, fixes the values."""
     units: tuple[str, ...] = ()
     """Units of observation columns, as `heart_rate=bpm`; they travel with the policy."""
@@ -89,7 +89,7 @@ class Schema:
     """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute
     the column's median, or split the episode there, which also takes out rows without an action or a reward."""
     missing_indicator: bool | None = None
-    """Whether each column that lacks values gets another beside it that says where."""
+    """Whether each column that lacks values gets another that says where."""
     max_gap: float | None = None
     """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
 
@@ -131,40 +131,40 @@ class Schema:
 
     def bind(self, columns: Sequence[str], where: str) -> Schema:
         """The same schema with every role bound to columns that exist."""
-        found: dict[str, Any] = {}
+        roles: dict[str, Any] = {}
         for role in SINGLE:
             given = getattr(self, role)
-            found[role] = _only(given, columns, role, where) if given else _by_name(role, columns, where)
-        taken = {name for name in found.values() if name}
+            roles[role] = _only(given, columns, role, where) if given else _by_name(role, columns, where)
+        taken = {name for name in roles.values() if name}
         for role in ("action", "observation"):
             given, rest = getattr(self, role), [c for c in columns if c not in taken]
             if role == "observation":  # a pattern means what has no other role
                 rest = [c for c in rest if c not in _after_a_step(columns)]
-            found[role] = _expand(given, columns, role, where, rest) if given else _family(role, rest, where)
-            taken.update(found[role])
+            roles[role] = _expand(given, columns, role, where, rest) if given else _family(role, rest, where)
+            taken.update(roles[role])
         given = self.next_observation
-        found["next_observation"] = (
-            _expand(given, columns, "next_observation", where) if given else _next(found["observation"], columns, where)
+        roles["next_observation"] = (
+            _expand(given, columns, "next_observation", where) if given else _next(roles["observation"], columns, where)
         )
-        if len(found["next_observation"]) not in (0, len(found["observation"])):
+        if len(roles["next_observation"]) not in (0, len(roles["observation"])):
             raise OdiceError(
-                f"{where}: {len(found['next_observation'])} next-observation columns for {len(found['observation'])} "
+                f"{where}: {len(roles['next_observation'])} next-observation columns for {len(roles['observation'])} "
                 "observation columns; name as many of each, in the same order."
             )
-        if not found["reward"]:
+        if not roles["reward"]:
             raise _missing("reward", columns, where)
-        self._check_ends(found, columns, where)
-        return replace(self, **found)
+        self._check_ends(roles, columns, where)
+        return replace(self, **roles)
 
-    def _check_ends(self, found: dict[str, Any], columns: Sequence[str], where: str) -> None:
+    def _check_ends(self, roles: dict[str, Any], columns: Sequence[str], where: str) -> None:
         done = [c for c in columns if c.lower() in DONE]
-        if done and not found["terminated"] and done[0] not in found.values():
+        if done and not roles["terminated"] and done[0] not in roles.values():
             raise OdiceError(
                 f"{where}: column {done[0]!r} does not say whether the world ended (terminated) or only the log did "
                 f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
             )
-        by_time = self.max_gap is not None and found["step"]
-        if not by_time and not any(found[role] for role in ("terminated", "truncated", "episode", "first", "last")):
+        by_time = self.max_gap is not None and roles["step"]
+        if not by_time and not any(roles[role] for role in ("terminated", "truncated", "episode", "first", "last")):
             raise OdiceError(
                 f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
                 f"`first` or `last`. Columns: {_some(columns)}."
@@ -187,7 +187,7 @@ class TableFlags:
     reward_column: str | None = None
     """Column of the reward."""
     cost_column: str | None = None
-    """Column of what a step costs beside its reward, for algorithms that keep a limit."""
+    """Column of a step's cost, for algorithms that keep a limit on it."""
     propensity_column: str | None = None
     """Column of the probability with which the action was chosen, where the behavior was randomized."""
     terminated_column: str | None = None
@@ -205,7 +205,7 @@ class TableFlags:
     max_gap: float | None = None
     """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
     categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are found by themselves. 'mode=auto|off' fixes the
+    """Columns whose numbers are categories; columns of words are recognized. 'mode=auto|off' fixes the
     values."""
     units: tuple[str, ...] = ()
     """Units of observation columns, as 'heart_rate=bpm'; they travel with the policy."""
@@ -213,7 +213,7 @@ class TableFlags:
     """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median,
     or split the episode there."""
     missing_indicator: bool | None = None
-    """Whether each column that lacks values gets another beside it that says where."""
+    """Whether each column that lacks values gets another that says where."""
     discrete: bool | None = None
     """Whether the action is a choice among options; otherwise whole numbers or words in one column are."""
     n_choices: int | None = None
@@ -246,13 +246,13 @@ def usual_columns(columns: Sequence[str]) -> Schema:
         except OdiceError:
             return otherwise
 
-    found: dict[str, Any] = {role: clear(lambda role=role: _by_name(role, columns, ""), None) for role in SINGLE}
-    rest = [c for c in columns if c not in found.values()]
+    roles: dict[str, Any] = {role: clear(lambda role=role: _by_name(role, columns, ""), None) for role in SINGLE}
+    rest = [c for c in columns if c not in roles.values()]
     for role in ("observation", "action"):
-        found[role] = clear(lambda role=role: _family(role, rest, ""), ())
-    if found["observation"]:
-        found["next_observation"] = clear(lambda: _next(found["observation"], columns, ""), ())
-    return Schema(**found)
+        roles[role] = clear(lambda role=role: _family(role, rest, ""), ())
+    if roles["observation"]:
+        roles["next_observation"] = clear(lambda: _next(roles["observation"], columns, ""), ())
+    return Schema(**roles)
 
 
 # --- the steps of it -----------------------------------------------------------------------------------------------
@@ -317,17 +317,17 @@ _EXPECTED = {
 
 
 def _by_name(role: str, columns: Sequence[str], where: str) -> str | None:
-    found = [c for c in columns if c.lower() in ALIASES[role]]
-    if len(found) > 1:
-        raise OdiceError(f"{where}: {_some(found)} could each be the `{role}` column; say which one is.")
-    return found[0] if found else None
+    matches = [c for c in columns if c.lower() in ALIASES[role]]
+    if len(matches) > 1:
+        raise OdiceError(f"{where}: {_some(matches)} could each be the `{role}` column; say which one is.")
+    return matches[0] if matches else None
 
 
 def _only(pattern: str, columns: Sequence[str], role: str, where: str) -> str:
-    found = list(_expand((pattern,), columns, role, where))
-    if len(found) > 1:
-        raise OdiceError(f"{where}: {pattern!r} fits {_some(found)}, but `{role}` is one column; name it in full.")
-    return found[0]
+    matches = list(_expand((pattern,), columns, role, where))
+    if len(matches) > 1:
+        raise OdiceError(f"{where}: {pattern!r} fits {_some(matches)}, but `{role}` is one column; name it in full.")
+    return matches[0]
 
 
 def _expand(
@@ -342,12 +342,12 @@ def _expand(
         if pattern in columns:
             out.append(pattern)
             continue
-        found = [c for c in (columns if free is None else free) if fnmatchcase(c, pattern)]
-        if not found:
+        matches = [c for c in (columns if free is None else free) if fnmatchcase(c, pattern)]
+        if not matches:
             near = get_close_matches(pattern, columns, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise OdiceError(f"{where}: no column {pattern!r} (for `{role}`) among {_some(columns)}{hint}")
-        out += sorted(found, key=natural)
+        out += sorted(matches, key=natural)
     if len(set(out)) < len(out):
         twice = next(c for c in out if out.count(c) > 1)
         raise OdiceError(f"{where}: column {twice!r} is named twice for `{role}`; name each column once.")
@@ -415,14 +415,14 @@ def _after_a_step(columns: Sequence[str]) -> set[str]:
 def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tuple[str, ...]:
     """The columns that hold the observation after the step: next_obs_0 for obs_0, and the like."""
     have = set(columns)
-    found = [next((n for n in _next_names(c) if n in have), None) for c in observation]
-    if all(found):
-        return tuple(n for n in found if n)
+    names = [next((n for n in _next_names(c) if n in have), None) for c in observation]
+    if all(names):
+        return tuple(n for n in names if n)
     words = "|".join((*ALIASES["observation"], *LETTERS["observation"]))
     stray = [c for c in columns if re.match(rf"(next|new)[\W_]*({words})([\W_\d]|$)", c, re.IGNORECASE)]
-    if any(found) or stray:
-        lacking = observation[found.index(None)]
-        seen = next((n for n in found if n), None) or stray[0]
+    if any(names) or stray:
+        lacking = observation[names.index(None)]
+        seen = next((n for n in names if n), None) or stray[0]
         raise OdiceError(
             f"{where}: there is {seen!r} but no {_next_names(lacking)[0]!r} for {lacking!r}; add it, name the columns "
             "of `next_observation`, or leave them all out."

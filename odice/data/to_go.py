@@ -29,18 +29,18 @@ def standardized_returns(dataset: Dataset, discount: float) -> np.ndarray:
     mean = np.add.reduceat(rewards, dataset.starts) / dataset.lengths
     ahead = np.sum(discount ** np.arange(1, dataset.lengths.max() + 1))
     rewards[dataset.ends] += ahead * np.where(dataset.terminated, 0.0, mean)
-    found = returns_to_go(replace(dataset, rewards=rewards), discount)
-    found -= found.mean()
-    deviation = found.std()
+    returns = returns_to_go(replace(dataset, rewards=rewards), discount)
+    returns -= returns.mean()
+    deviation = returns.std()
     scale = deviation if deviation > 1e-9 * np.abs(rewards).max() else np.inf
-    return (found / scale).astype(np.float32)
+    return (returns / scale).astype(np.float32)
 
 
 def spread(dataset: Dataset, discount: float) -> float:
     """The standard deviation of the returns to go; 1 where they do not differ, so that dividing by it is safe."""
-    found = returns_to_go(dataset, discount)
-    deviation = float(found.std())
-    return deviation if deviation > 1e-9 * float(np.abs(found).max()) else 1.0
+    returns = returns_to_go(dataset, discount)
+    deviation = float(returns.std())
+    return deviation if deviation > 1e-9 * float(np.abs(returns).max()) else 1.0
 
 
 def high(dataset: Dataset, discount: float) -> float:

@@ -69,7 +69,7 @@ def model_card(policy: Policy) -> str:
 def _health(health: dict[str, Any]) -> list[str]:
     """What the run that made it says of itself."""
     if not health:
-        return ["Was not judged."]
+        return ["Not checked."]
     measures = health.get("measures")  # a file may hold anything there
     known = {key: value for key, value in measures.items() if value is not None} if isinstance(measures, dict) else {}
     return [f"**{_cell(health.get('says'))}**", "", *_table(("measure", "value"), known)]

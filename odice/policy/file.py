@@ -1,6 +1,6 @@
 """The policy's two files: written completely or not at all, and read as if a stranger had written them.
 
-`policy.json` says what the network looks like. From that alone follow the names, shapes and bytes that
+`policy.json` describes the network. From that alone follow the names, shapes and bytes that
 `policy.safetensors` must have. Every size is compared before anything is allocated, no file name comes from a file,
 links and special files are not opened, and nothing that is read is ever executed or imported.
 """
@@ -13,7 +13,6 @@ import math
 import os
 import re
 import stat
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
 FORMAT, VERSION = "odice-policy", 2
-UNSEALED = 1
-"""The version before: nothing says whether its `policy.json` is what was written."""
 OUTPUTS = ("clip", "tanh", "argmax")
 ACTIVATIONS = ("relu", "tanh", "elu")
 
@@ -54,7 +51,7 @@ NOTHING |= {key: {} for key in ("scores", "health", "data", "preprocess", "confi
 
 
 class Layout(NamedTuple):
-    """What a policy's network looks like."""
+    """The shape of a policy's network."""
 
     sizes: tuple[int, ...]
     layer_norm: bool
@@ -94,7 +91,7 @@ def write(path: Path, policy: Policy) -> None:
 
 
 def _description(policy: Policy, sha256: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "odice": __version__,
@@ -105,65 +102,57 @@ def _description(policy: Policy, sha256: str) -> dict[str, Any]:
     }
     for name, (group, key) in VECTORS.items():
         vector = getattr(policy, name)
-        found[group][key] = None if vector is None else vector.tolist()
+        content[group][key] = None if vector is None else vector.tolist()
     if (guard := policy.guard) is not None:
-        found["observation"] |= guard.columns
-        found["guard"] = {"states": len(guard.states), "warn": guard.warn, "fall_back": guard.fall_back}
-    return found | {key: policy.about.get(key, nothing) for key, nothing in NOTHING.items()}
+        content["observation"] |= guard.columns
+        content["guard"] = {"states": len(guard.states), "warn": guard.warn, "fall_back": guard.fall_back}
+    return content | {key: policy.about.get(key, nothing) for key, nothing in NOTHING.items()}
 
 
 def read(folder: Path) -> dict[str, Any]:
     """The fields of a `Policy`. A file that is damaged, or made to do harm, is refused with one `OdiceError`."""
     if not folder.is_dir():
         raise OdiceError(f"{folder} is not a folder; a policy is a folder with {WEIGHTS} and {DESCRIPTION}.")
-    found, path = read_description(folder), folder / DESCRIPTION
-    layout = read_layout(found, path)
+    description, path = read_description(folder), folder / DESCRIPTION
+    layout = read_layout(description, path)
     sizes = {"observation": layout.sizes[0], "action": layout.sizes[-1]}
-    vectors = {name: read_vector(found, group, key, sizes[group], path) for name, (group, key) in VECTORS.items()}
-    known = read_guard(found, layout.sizes[0], path)
+    vectors = {name: read_vector(description, group, key, sizes[group], path) for name, (group, key) in VECTORS.items()}
+    known = read_guard(description, layout.sizes[0], path)
     shapes = layout.shapes | (tensor_shapes(layout.sizes[0], known.pop("states")) if known else {})
-    tensors = read_tensors(folder, shapes, found.get("weights_sha256"))
+    tensors = read_tensors(folder, shapes, description.get("weights_sha256"))
     guard = None
     if known:
         own = {name: tensors.pop(name) for name in tensor_shapes(layout.sizes[0], 0)}
         guard = Guard(**{name.removeprefix("guard."): tensor for name, tensor in own.items()}, **known)
-    about = {key: found.get(key) for key in NOTHING}
+    about = {key: description.get(key) for key in NOTHING}
     return {"layout": layout, "tensors": tensors, **vectors, "about": about, "guard": guard}
 
 
 def read_description(folder: Path) -> dict[str, Any]:
     """The content of `policy.json`, with its format and every field that steers the program checked."""
     path = folder / DESCRIPTION
-    found = strict_json(_contents(path, MAX_JSON), path)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    description = strict_json(_contents(path, MAX_JSON), path)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
         _refuse(path, f"it is not a policy's description (no `format: {FORMAT}`)")
-    _check_seal(found, path)
-    for key in ("network", "observation", "action", "config", "data", "preprocess", "scores"):
-        if not isinstance(found.get(key), dict):
+    _check_seal(description, path)
+    for key in ("network", "observation", "action", "config", "data", "preprocess", "scores", "health"):
+        if not isinstance(description.get(key), dict):
             _refuse(path, f"`{key}` must be an object")
-    if not isinstance(found.get("health", {}), dict):  # new in 0.2
-        _refuse(path, "`health` must be an object")
-    step = found.get("step")
+    step = description.get("step")
     if step is not None and not (type(step) is int and 0 <= step < 1 << 53):
         _refuse(path, "`step` must be a whole number")
     for key in ("algorithm", "env_id"):
-        if not (found.get(key) is None or is_name(found[key])):
+        if not (description.get(key) is None or is_name(description[key])):
             _refuse(path, f"`{key}` is not a plain name")
-    return found
+    return description
 
 
-def _check_seal(found: dict[str, Any], path: Path) -> None:
+def _check_seal(description: dict[str, Any], path: Path) -> None:
     """A flipped digit anywhere in the description is noticed, not acted on."""
-    version = found.get("version")
-    if type(version) is not int or version not in (UNSEALED, VERSION):
-        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {VERSION}; update odice")
-    if SEAL not in found and version == UNSEALED:
-        warnings.warn(
-            f"{path} is of an older odice and has no checksum of itself: damage to it would not be noticed. "
-            "Policy.load(...).save(...) writes it with one.",
-            stacklevel=5,
-        )
-    elif found.pop(SEAL, None) != checksum(found):
+    version = description.get("version")
+    if type(version) is not int or version != VERSION:
+        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {VERSION}")
+    if description.pop(SEAL, None) != checksum(description):
         _refuse(path, "its content is not what its SHA-256 was made of: the file was damaged or edited")
 
 
@@ -229,7 +218,7 @@ def read_guard(description: dict[str, Any], obs_dim: int, path: Path) -> dict[st
     for key in ("low", "high"):
         known[key] = read_vector(description, "observation", key, obs_dim, path)
         if known[key] is None:
-            _refuse(path, f"`observation.{key}` is missing beside the guard")
+            _refuse(path, f"`observation.{key}` is missing, and the guard needs it")
     for key in ("names", "units"):
         words = columns.get(key) or []
         if not isinstance(words, list) or len(words) not in (0, obs_dim) or not all(isinstance(w, str) for w in words):
@@ -290,10 +279,10 @@ def strict_json(raw: bytes, path: Path) -> Any:
         raise ValueError(f"{name} is not a JSON number")
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) != len(items):
+        content = dict(items)
+        if len(content) != len(items):
             raise ValueError("a key appears twice")
-        return found
+        return content
 
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=constant, object_pairs_hook=pairs)

@@ -1,9 +1,9 @@
 """The guard: how unlike the training data an observation is, in numpy alone.
 
 A few hundred states of the log travel with the policy. Observations are whitened by the log's full covariance, so that
-two columns which move together count as one, and a value that is usual by itself but not beside the others is far away.
-The score is the distance to the nearest of those states, in units of the distance that one held-out state in a hundred
-exceeds:
+two columns which move together count as one, and a value that is usual by itself but not in combination with the
+others is far away. The score is the distance to the nearest of those states, in units of the distance that one held-out
+state in a hundred exceeds:
 
     score(s) = min_i ||W (s - s_i)|| / q99          act up to 1, warn above it, fall back above `fall_back`
 
@@ -32,7 +32,7 @@ SHRINKAGE = 1e-3
 LARGE = np.float32(1e6)
 """Standardized observations are cut here, so that squares stay finite in single precision."""
 POOL = 10_000
-"""States that the covariance and the choice look at, at most."""
+"""The largest number of states for the covariance and the choice."""
 
 
 TENSORS = ("center", "scale", "whiten", "states")
@@ -81,14 +81,14 @@ class Guard:
 
     @property
     def tensors(self) -> dict[str, np.ndarray]:
-        """What stands beside the policy's weights."""
+        """The tensors that are stored with the policy's weights."""
         return {f"guard.{name}": getattr(self, name) for name in TENSORS}
 
     @property
     def columns(self) -> dict[str, Any]:
         """What `policy.json` says of the columns."""
-        found = {"low": self.low.tolist(), "high": self.high.tolist(), "quantiles": self.quantiles}
-        return {"names": list(self.names) or None, "units": list(self.units) or None, **found}
+        content = {"low": self.low.tolist(), "high": self.high.tolist(), "quantiles": self.quantiles}
+        return {"names": list(self.names) or None, "units": list(self.units) or None, **content}
 
     def score(self, obs: np.ndarray) -> np.ndarray:
         """The novelty of observations `(..., obs)`."""
@@ -115,14 +115,14 @@ class Guard:
 
     def explain(self, obs: np.ndarray) -> list[str]:
         """Which columns of one observation are outside the log's range, in words."""
-        found = []
+        lines = []
         for i, value in enumerate(np.asarray(obs, np.float64)):
             if not self.low[i] <= value <= self.high[i]:
                 unit = f" {self.units[i]}" if self.units and self.units[i] else ""
-                found.append(
+                lines.append(
                     f"{self.name(i)} is {value:g}{unit}; the log has {self.low[i]:g} to {self.high[i]:g}{unit}"
                 )
-        return found
+        return lines
 
 
 def fit_guard(

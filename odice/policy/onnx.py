@@ -48,22 +48,22 @@ def export_onnx(policy: Policy, path: str | Path) -> Parity:
     act up to 1, and fall back above the number `fall_back` of the model's metadata, or where it is inf.
     """
     model = onnx_model(policy)
-    found = parity(policy, model)
-    if not found.novelty <= NOVELTY_TOLERANCE:
+    result = parity(policy, model)
+    if not result.novelty <= NOVELTY_TOLERANCE:
         raise OdiceError(
-            f"The ONNX graph's novelty differs from the guard's by {found.novelty:.2g}, so {path} was not written."
+            f"The ONNX graph's novelty differs from the guard's by {result.novelty:.2g}, so {path} was not written."
         )
-    if not found.difference <= found.allowed:
+    if not result.difference <= result.allowed:
         raise OdiceError(
-            f"The ONNX graph differs from the policy by up to {found.difference:.2g} on {CHECKED} observations "
-            f"(allowed: {found.allowed:.2g}), so {path} was not written."
+            f"The ONNX graph differs from the policy by up to {result.difference:.2g} on {CHECKED} observations "
+            f"(allowed: {result.allowed:.2g}), so {path} was not written."
         )
     try:
         with complete_file(path) as temporary:
             temporary.write_bytes(model)
     except OSError as error:
         raise OdiceError(f"{path} cannot be written: {error.strerror or error}.") from None
-    return found
+    return result
 
 
 def onnx_model(policy: Policy) -> bytes:
@@ -206,19 +206,19 @@ def parity(policy: Policy, model: bytes) -> Parity:
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     obs, exact = _observations(policy), policy.in_double()
     outputs = ["action"] if policy.guard is None else ["action", "novelty"]
-    found, *novelty = session.run(outputs, {"observation": obs})
+    graph_action, *novelty = session.run(outputs, {"observation": obs})
     apart = 0.0
     if policy.guard is not None:
         score = policy.guard.score(obs)
         apart = _largest((novelty[0] - score) / (1 + score))
     if policy.discrete:
         values = policy.outputs(obs)
-        chosen = np.take_along_axis(values, found[:, None], axis=-1)[:, 0]
+        chosen = np.take_along_axis(values, graph_action[:, None], axis=-1)[:, 0]
         return Parity(_largest(values.max(axis=-1) - chosen), _largest(values - exact.outputs(obs)), apart)
     low, high = policy.action_low, policy.action_high
     scale = 1.0 if low is None or high is None else half_range(low, high)
     action = policy(obs)
-    return Parity(_largest((found - action) / scale), _largest((action - exact(obs)) / scale), apart)
+    return Parity(_largest((graph_action - action) / scale), _largest((action - exact(obs)) / scale), apart)
 
 
 def _largest(array: np.ndarray) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from odice.data import preprocess
 from odice.data.columns import make_columns
 from odice.data.dataset import Dataset, walk
-from odice.data.demonstrations import beside, demonstrations
+from odice.data.demonstrations import demonstrations, with_suboptimal
 from odice.data.doctor import check
 from odice.data.load import load
 from odice.data.preprocess import Fitted
@@ -130,7 +130,7 @@ def read(settings: Settings) -> Log:
         if options.suboptimal is not None:
             others, more = _checked(settings, _load(settings, options.suboptimal), evaluator, without)
             facts["suboptimal"] = {"source": str(others.meta.source), "fingerprint": others.fingerprint}
-            dataset, notes = beside(dataset, others), notes + more
+            dataset, notes = with_suboptimal(dataset, others), notes + more
     except BaseException:
         if evaluator:
             evaluator.close()

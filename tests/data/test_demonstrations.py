@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odice
-from odice.data.demonstrations import beside, demonstrations
+from odice.data.demonstrations import demonstrations, with_suboptimal
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 
@@ -98,7 +98,7 @@ def test_the_reference_code_lets_a_cut_episode_lead_into_the_next():
 
 
 def test_suboptimal_data_stand_behind_the_demonstrations():
-    union = beside(demonstrations(log(), [3]), log())
+    union = with_suboptimal(demonstrations(log(), [3]), log())
     np.testing.assert_array_equal(union.lengths, [3, *LENGTHS])
     np.testing.assert_array_equal(union.step_observations()[:4, 0], [7, 8, 9, 0])
 
@@ -106,11 +106,11 @@ def test_suboptimal_data_stand_behind_the_demonstrations():
 def test_suboptimal_data_of_another_robot_are_refused():
     wide = log(observations=np.zeros((10, 5), np.float32))
     with pytest.raises(OdiceError, match="different"):
-        beside(log(), wide)
+        with_suboptimal(log(), wide)
     from dataclasses import replace
 
     data = log()
     bounded = lambda high: replace(data, meta=replace(data.meta, action_low=(-1.0,), action_high=(high,)))
     with pytest.raises(OdiceError, match="action high"):
-        beside(bounded(1.0), bounded(2.0))
-    assert beside(bounded(1.0), data).meta.action_high == (1.0,)
+        with_suboptimal(bounded(1.0), bounded(2.0))
+    assert with_suboptimal(bounded(1.0), data).meta.action_high == (1.0,)

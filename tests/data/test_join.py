@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odice.data.dataset import UnfinishedEpisodeWarning
-from odice.data.demonstrations import beside
+from odice.data.demonstrations import with_suboptimal
 from odice.data.join import concatenate, recode
 from odice.data.load import load
 from odice.data.preprocess import Preprocess, fit
@@ -133,7 +133,7 @@ def test_demonstrations_and_suboptimal_data_share_one_encoding(tmp_path):
     """By themselves, both logs would call their two words 0 and 1, and their two modes alike."""
     expert = read(table(["b", "c"], modes=("on", "off")), tmp_path / "expert.csv")
     others = read(table(["a", "b"], modes=("off", "idle")), tmp_path / "others.csv")
-    union = beside(expert, others)
+    union = with_suboptimal(expert, others)
     assert union.meta.choices == ("b", "c", "a")
     assert union.spec.action_dim == 3
     words = np.array(union.meta.choices)[union.actions]

@@ -1,4 +1,4 @@
-"""The data doctor: looks a data set over and says in words what is wrong with it, and what to do.
+"""The data doctor: checks a data set and says in words what is wrong with it, and what to do.
 
     report = odice.data.doctor.inspect(dataset)
     for finding in report.findings: ...

@@ -22,7 +22,7 @@ def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
 
     A reward is a function of (s, a, s'), so of the three transitions around it its own explains it best. A regression
     on these, their changes and their squares need not be exact: on simulated robots the right transition leaves a
-    quarter of the error, or less, of a wrong one. Half of it, and nine tenths of the variance explained, is asked here.
+    quarter of the error, or less, of a wrong one. Half of it, and nine tenths of the variance explained, is required.
 
     s and s' enter alike, because a reward of the next state alone (a cost of the stock that is left, a distance) is a
     function of s' in its own row and the same function of s in the row after: neither may look better than the other.
@@ -62,7 +62,7 @@ def _features(obs: np.ndarray, actions: np.ndarray, after: np.ndarray) -> np.nda
     middle, scale = obs.mean(axis=0), np.where(std > 0, std, 1.0)
     obs, after = (obs - middle) / scale, (after - middle) / scale
     actions, change = _standard(actions), _standard(after - obs)
-    # Hinges at zero beside the squares: costs are often one-sided, or distances.
+    # Hinges at zero, besides the squares: costs are often one-sided, or distances.
     bends = [part for x in (obs, after) for part in (x**2, np.maximum(x, 0))]
     squares = [change**2, actions**2]
     return np.concatenate([np.ones((len(obs), 1)), obs, change, actions, *bends, *squares], axis=1)
@@ -75,9 +75,9 @@ def _standard(values: np.ndarray) -> np.ndarray:
 
 def _unexplained(inputs: np.ndarray, target: np.ndarray, order: np.ndarray) -> float:
     """The fraction of the target's variance that a ridge regression, fitted on one half, leaves in the other half."""
-    fit, judge = np.array_split(order, 2)
+    fit, test = np.array_split(order, 2)
     gram = inputs[fit].T @ inputs[fit]
     gram += 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
     weights = np.linalg.solve(gram, inputs[fit].T @ target[fit])
-    guess = np.clip(inputs[judge] @ weights, target.min(), target.max())
-    return float(np.mean((target[judge] - guess) ** 2) / max(target[judge].var(), 1e-300))
+    guess = np.clip(inputs[test] @ weights, target.min(), target.max())
+    return float(np.mean((target[test] - guess) ** 2) / max(target[test].var(), 1e-300))

@@ -86,7 +86,7 @@ def _suspects(data: Dataset, model: _Steps, count: int) -> np.ndarray:
     starts = pick(data.observations, data.starts + np.arange(data.n_episodes))
     low, high = starts.min(axis=0), starts.max(axis=0)
     margin = 0.05 * (high - low) + 0.02 * model.scale
-    found = []
+    hits = []
     for rows, obs, features, after in _walk(data):
         votes = model.jumps(obs, features, after)
         some = np.flatnonzero(votes >= max(1, count / 2))
@@ -94,8 +94,8 @@ def _suspects(data: Dataset, model: _Steps, count: int) -> np.ndarray:
         hit = ((land >= low - margin) & (land <= high + margin)).all(axis=1) & (data.n_episodes >= 5)
         if count >= 3:
             hit |= model.jumps(obs[some], features[some], land, factor=2.0) >= max(3, 0.75 * count)
-        found.append(rows[some[hit]])
-    return np.concatenate(found)
+        hits.append(rows[some[hit]])
+    return np.concatenate(hits)
 
 
 def _comes_back(data: Dataset, rows: np.ndarray, model: _Steps) -> np.ndarray:

@@ -140,9 +140,9 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
     """What the reader saw in the source: next observations that do not fit, missing flags, flags inside episodes."""
     data = scan.dataset
     evidence = data.meta.evidence
-    if found := evidence.get("next_mismatch"):
-        count, largest = int(found["count"]), float(found.get("largest", np.inf))
-        worst = int(found.get("column", 0)) % len(scan.observation.names)
+    if facts := evidence.get("next_mismatch"):
+        count, largest = int(facts["count"]), float(facts.get("largest", np.inf))
+        worst = int(facts.get("column", 0)) % len(scan.observation.names)
         # Rounding by another tool is harmless: it stays below a thousandth of what the column moves.
         rounding = largest <= 1e-3 * float(scan.observation.std[worst])
         severity = "note" if rounding else "error" if count > 0.01 * data.n_steps else "warning"
@@ -151,40 +151,40 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             severity,
             f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the "
             f"following row (by {largest:.3g} in {scan.observation.names[worst]}; first in row "
-            f"{found.get('first_row')}).",
+            f"{facts.get('first_row')}).",
             "It differs by rounding only; nothing to do."
             if rounding
             else "Rows are missing or out of order, or ends of episodes are; the following row is what training uses.",
-            dict(found),
+            dict(facts),
         )
-    if found := evidence.get("unfinished"):
-        yield _unfinished(found, data)
-    if found := evidence.get("step_gaps"):
+    if facts := evidence.get("unfinished"):
+        yield _unfinished(facts, data)
+    if facts := evidence.get("step_gaps"):
         yield Finding(
             "step-gap",
             "warning",
-            f"In {int(found['count']):,} places the step column jumps by up to {float(found['largest']):g} where it "
-            f"usually moves by {float(found['usual']):g} (the first after row {found.get('first_row')}): rows are "
+            f"In {int(facts['count']):,} places the step column jumps by up to {float(facts['largest']):g} where it "
+            f"usually moves by {float(facts['usual']):g} (the first after row {facts.get('first_row')}): rows are "
             "missing inside episodes, and training would take the two sides of a gap for successive states.",
-            f"Split the episodes there: --max-gap {float(found['usual']):g}.",
-            dict(found),
+            f"Split the episodes there: --max-gap {float(facts['usual']):g}.",
+            dict(facts),
         )
-    if found := evidence.get("flags_inside_episode"):
+    if facts := evidence.get("flags_inside_episode"):
         yield Finding(
             "flags-inside-episode",
             "warning",
-            f"{int(found['count']):,} rows are flagged as an end although the episode's number goes on after them (the "
-            f"first is row {found.get('first_row')}); the episodes were cut there.",
+            f"{int(facts['count']):,} rows are flagged as an end although the episode's number goes on after them (the "
+            f"first is row {facts.get('first_row')}); the episodes were cut there.",
             "Check that the flags mean the end of an episode, and that episode numbers are unique.",
-            dict(found),
+            dict(facts),
         )
 
 
-def _unfinished(found: Mapping[str, Any], data: Dataset) -> Finding:
+def _unfinished(facts: Mapping[str, Any], data: Dataset) -> Finding:
     """Ends without a flag. A column of episode numbers tells where they are, so this is worth a warning only where
     something seems to have ended them: nothing is ever flagged, and more than a tenth differ from the usual length."""
-    count, episodes = int(found["count"]), data.n_episodes
-    tail = count == 1 and bool(found.get("tail"))
+    count, episodes = int(facts["count"]), data.n_episodes
+    tail = count == 1 and bool(facts.get("tail"))
     usual = np.bincount(data.lengths).max() / episodes
     return Finding(
         "unfinished",
@@ -196,7 +196,7 @@ def _unfinished(found: Mapping[str, Any], data: Dataset) -> Finding:
         "Nothing to do if the recording was simply stopped."
         if tail
         else "If some of them ended for good (a crash, a goal), add a terminated column: its value matters there.",
-        dict(found),
+        dict(facts),
     )
 
 

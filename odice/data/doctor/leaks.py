@@ -159,8 +159,8 @@ def _determines(x: np.ndarray, y: np.ndarray, group: float = GROUP) -> bool:
 
 def _columns(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(rows, columns)"""
-    found = pick(values, rows).astype(np.float64)
-    return found[:, None] if found.ndim == 1 else found
+    chosen = pick(values, rows).astype(np.float64)
+    return chosen[:, None] if chosen.ndim == 1 else chosen
 
 
 def _ends(data: Dataset) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One look through the data, shared by all checks: ranges, means, what is not finite, and a sample of rows.
+"""One pass over the data, shared by all checks: ranges, means, what is not finite, and a sample of rows.
 
 Arrays may be memory-mapped and larger than memory, so they are walked in blocks; quantiles come from the sample.
 """
@@ -40,7 +40,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Scan:
-    """A data set that has been looked through once."""
+    """The results of one pass over a data set."""
 
     dataset: Dataset
     observation: Columns

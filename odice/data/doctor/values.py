@@ -45,7 +45,7 @@ def constant_columns(scan: Scan) -> Iterator[Finding]:
     """Columns that never change carry nothing; an action that never changes was not under control."""
     if scan.dataset.n_steps < 2:
         return
-    looks: tuple[tuple[Columns, Severity, str], ...] = (
+    kinds: tuple[tuple[Columns, Severity, str], ...] = (
         (
             scan.observation,
             "note",
@@ -53,7 +53,7 @@ def constant_columns(scan: Scan) -> Iterator[Finding]:
         ),
         (scan.action, "warning", "A policy cannot learn what this action does; check the column, or leave it out."),
     )
-    for columns, severity, advice in looks:
+    for columns, severity, advice in kinds:
         still = np.flatnonzero((columns.low == columns.high) & (columns.bad < len(columns.values)))
         if still.size:
             names = [columns.names[i] for i in still]
@@ -99,12 +99,12 @@ def extreme_values(scan: Scan) -> Iterator[Finding]:
         half = np.where(three > quarter, (high - low) / 2, 0)
         reach = np.maximum(columns.high - middle, middle - columns.low)
         for i in np.flatnonzero((half > 0) & (reach > 20 * half)):
-            found, rows = _outliers(columns, int(i), float(middle[i]), float(half[i]))
-            if not found.size or (columns is scan.reward and np.isin(rows, scan.dataset.ends).all()):
+            outliers, rows = _outliers(columns, int(i), float(middle[i]), float(half[i]))
+            if not outliers.size or (columns is scan.reward and np.isin(rows, scan.dataset.ends).all()):
                 continue
-            far = int(np.argmax(np.abs(found - middle[i])))
-            value, where = float(found[far]), place(int(rows[far]))
-            count, repeats = len(found), int((found == value).sum())
+            far = int(np.argmax(np.abs(outliers - middle[i])))
+            value, where = float(outliers[far]), place(int(rows[far]))
+            count, repeats = len(outliers), int((outliers == value).sum())
             sentinel = (
                 f"; the value {value:g} occurs {repeats} times, like a mark for missing data" if repeats > 2 else ""
             )

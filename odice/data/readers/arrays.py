@@ -61,16 +61,16 @@ def read(
         return from_steps(**{role: file[key] for role, key in named.items()}, meta=meta, **options)
 
 
-def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
+def choose(names: Collection[str], keys: Mapping[str, str] | None, where: str) -> dict[str, str]:
     """Role -> name of the array that plays it. An error if one is missing, or if only a bare `done` marks the ends."""
     named = {}
     for role, key in (keys or {}).items():
         if role not in ROLES:
             raise unknown_name("role of an array", role, ROLES)
-        if key not in found:
-            raise OdiceError(f"{where}: no array {key!r} for {role!r}; there are: {_listed(found)}.")
+        if key not in names:
+            raise OdiceError(f"{where}: no array {key!r} for {role!r}; there are: {_listed(names)}.")
         named[role] = key
-    in_lower_case = {str(key).lower(): key for key in found} | {key: key for key in found}
+    in_lower_case = {str(key).lower(): key for key in names} | {key: key for key in names}
     for role, column in ROLES.items():
         matches = (in_lower_case[name] for name in ALIASES[column] if name in in_lower_case)
         match = next((key for key in matches if key not in named.values()), None)
@@ -78,7 +78,7 @@ def choose(found: Collection[str], keys: Mapping[str, str] | None, where: str) -
             named[role] = match
     if missing := [role for role in ("observations", "actions", "rewards") if role not in named]:
         raise OdiceError(
-            f"{where}: no array for {', '.join(missing)}; found {_listed(found)}. Rename it or pass "
+            f"{where}: no array for {', '.join(missing)}; found {_listed(names)}. Rename it or pass "
             "keys={role: name}."
         )
     if not {"terminated", "truncated", "episode"} & set(named):

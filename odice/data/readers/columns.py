@@ -163,8 +163,8 @@ def _flag(column: pl.Series, where: str) -> pl.Series:
     return flags
 
 
-class Columns:
-    """Columns of a table as one array that is sliced by rows, so that no second copy of the table is made."""
+class TableArray:
+    """The columns of a table as one array that is sliced by rows, so that no second copy of the table is made."""
 
     def __init__(self, table: pl.DataFrame):
         self.table = table

@@ -40,7 +40,7 @@ def read(
 ) -> Dataset:
     """A Dataset from an HDF5 file.
 
-    `name` is the D4RL name the file was asked for by; it brings the environment and the reference scores. A file that
+    `name` is the D4RL name of the file; it brings the environment and the reference scores. A file that
     has one of D4RL's file names, and the shapes of that data set, is taken for it. `max_episode_steps` says after how
     many steps an episode was cut, for old files without `timeouts`; a file attribute of that name does the same.
     """
@@ -49,8 +49,8 @@ def read(
     with hdf5.opened(path) as file:
         if "episode_0" in file:
             raise OdiceError(f"{where}: this file belongs to a Minari data set; give the folder that holds its 'data'.")
-        found = [str(key) for key in file]
-        columns: dict[str, Any] = {r: hdf5.array(file, key, where) for r, key in choose(found, keys, where).items()}
+        names = [str(key) for key in file]
+        columns: dict[str, Any] = {r: hdf5.array(file, key, where) for r, key in choose(names, keys, where).items()}
         if flat := next((role for role, column in columns.items() if not column.shape), None):
             raise OdiceError(f"{where}: {flat!r} is a single number; expected one row per step.")
         saved = hdf5.json_text(file, "odice", where)
@@ -94,10 +94,10 @@ def _recognized(path: Path, columns: Mapping[str, Any]) -> str | None:
 
 def _check_shape(name: str | None, columns: Mapping[str, Any], where: str) -> None:
     robot = ROBOTS.get(robot_of(name))
-    found = tuple(columns[role].shape[-1] for role in ("observations", "actions"))
-    if robot and found != robot[:2]:
+    sizes = tuple(columns[role].shape[-1] for role in ("observations", "actions"))
+    if robot and sizes != robot[:2]:
         raise OdiceError(
-            f"{where}: has (obs, action) dimensions {found} but {name} has {robot[:2]}; this file is other data, so "
+            f"{where}: has (obs, action) dimensions {sizes} but {name} has {robot[:2]}; this file is other data, so "
             "load it by its path instead of by D4RL's name."
         )
 

@@ -18,7 +18,7 @@ ROWS = 100_000
 """Rows that are read to describe a column."""
 MEANING = {
     "reward": "the reward of the step",
-    "cost": "what the step costs beside its reward, for algorithms that keep a limit",
+    "cost": "the cost of the step, for algorithms that keep a limit on it",
     "terminated": "true where the world ended: nothing that comes after has value",
     "truncated": "true where only the log ended",
     "episode": "which episode a row belongs to",

@@ -1,6 +1,6 @@
 """From the cells of a table to the numbers of an observation: missing values, categories, gaps in time.
 
-Works on rows that are in order and brought together by episode. What it decides (which categories there are, what
+Works on rows that are grouped by episode and in order. What it decides (which categories there are, what
 stands for a missing number) is returned as columns of `odice.encoding` and kept with the data set and the policy.
 """
 
@@ -177,7 +177,7 @@ def _spread(filled: pl.Series, raw: pl.Series, column: Column, prefix: str | Non
 def cut(table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str) -> tuple[pl.DataFrame, np.ndarray, Any]:
     """Episodes split at gaps of the clock and, with `missing = "split"`, at rows that lack a value.
 
-    Gives the rows that stay, the episode of each, and what was found: history in words, and gaps as evidence.
+    Returns the rows that stay, the episode of each, and a pair: history in words, and gaps as evidence.
     """
     history, evidence = [], {}
     new = np.zeros(len(table), bool)

@@ -83,7 +83,7 @@ def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Datas
 
 
 class Tree(Mapping):
-    """A group as a mapping whose arrays are opened, and checked, when they are asked for."""
+    """A group as a mapping whose arrays are opened, and checked, on access."""
 
     def __init__(self, group: h5py.Group, where: str):
         self._group, self._where = group, where

@@ -1,4 +1,4 @@
-"""A look at HDF5's global heaps before the library does.
+"""HDF5's global heaps, checked before the library reads them.
 
 Texts of variable length lie in heap collections: a header, then objects one after the other, each with its size. The
 HDF5 library (seen in 2.0.0) walks them without checking that a size moves it forward; one damaged word makes it walk in

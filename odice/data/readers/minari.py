@@ -61,8 +61,8 @@ def read(
     path = folder / DESCRIPTION
     metadata = _metadata(path)
     where = _text(metadata, "dataset_id", path) or str(folder)
-    with _stored(folder, metadata, storage) as (stored, found):
-        indices = list(range(_episodes(metadata, found, path))) if indices is None else indices
+    with _stored(folder, metadata, storage) as (stored, n_stored):
+        indices = list(range(_episodes(metadata, n_stored, path))) if indices is None else indices
         if not indices:
             raise OdiceError(f"{where}: 0 episodes; a data set needs at least one.")
         first = stored(indices[0])["observations"]
@@ -134,7 +134,7 @@ class _Flat:
 
 
 class _Episodes(Sequence):
-    """The chosen episodes; each array is opened when it is asked for."""
+    """The chosen episodes; each array is opened on access."""
 
     def __init__(self, stored: Stored, indices: Sequence[int], leaves: Sequence[_Leaf], unknown: set[int], where: str):
         self._stored, self._indices, self._leaves, self._unknown = stored, indices, leaves, unknown
@@ -248,22 +248,22 @@ def _stored(folder: Path, metadata: Mapping[str, Any], storage: Any) -> Iterator
         )
     path = folder / MAIN_FILE
     with hdf5.opened(path) as file:
-        found = sum(1 for name in file if str(name).startswith("episode_"))
+        n_stored = sum(1 for name in file if str(name).startswith("episode_"))
         yield (
             lambda index: hdf5.Tree(hdf5.group(file, f"episode_{index}", str(path)), f"{path}, episode {index}"),
-            found,
+            n_stored,
         )
 
 
-def _episodes(metadata: Mapping[str, Any], found: int | None, path: Path) -> int:
+def _episodes(metadata: Mapping[str, Any], n_stored: int | None, path: Path) -> int:
     """How many episodes to read: as many as declared, if they are there. Nothing is reserved for a number in a file."""
-    declared = metadata.get("total_episodes", found)
+    declared = metadata.get("total_episodes", n_stored)
     if not _is_count(declared):
         raise _wrong(path, "total_episodes", declared, "a whole number")
-    if found is not None and declared > found:
+    if n_stored is not None and declared > n_stored:
         raise OdiceError(
-            f"{path}: the 'total_episodes' are {declared}, but {MAIN_FILE} holds {found}; the data set is incomplete, "
-            "so download it again."
+            f"{path}: the 'total_episodes' are {declared}, but {MAIN_FILE} holds {n_stored}; the data set is "
+            "incomplete, so download it again."
         )
     return declared
 

@@ -142,15 +142,15 @@ def _value(data: mmap.mmap, place: int, kind: int, depth: int) -> tuple[Any, int
 
 def _list(data: mmap.mmap, place: int, depth: int) -> tuple[list[Any], int]:
     head, place = data[place], place + 1
-    count, found = head >> 4, []
+    count, values = head >> 4, []
     if count == 15:
         count, place = _varint(data, place)
     if count > len(data) - place:  # every element has a byte at least
         raise ValueError(f"a list of {count} elements")
     for _ in range(count):
         value, place = _value(data, place, head & 15, depth + 1)
-        found.append(value)
-    return found, place
+        values.append(value)
+    return values, place
 
 
 def _map(data: mmap.mmap, place: int, depth: int) -> tuple[None, int]:

@@ -1,4 +1,4 @@
-"""The first look at a Parquet or CSV file: how large it would be in memory, before anything is decoded.
+"""Opening a Parquet or CSV file: how large it would be in memory, before anything is decoded.
 
 A few kilobytes can declare a billion rows (a repeated value is written once), or a line of names without end. So rows
 times width are compared with the machine's memory before a parser sees the values.
@@ -25,7 +25,7 @@ MAX_COLUMNS = 20_000
 MAX_HEADER = 4 << 20
 """Bytes of the line of column names."""
 ROW_BYTES = 64
-"""What is kept for each row beside its values, while episodes are found."""
+"""Bytes for each row in addition to its values, while rows are grouped into episodes."""
 CELL_BYTES = 16
 """A value of a text file: as it is parsed, and as it is kept."""
 UNKNOWN_MEMORY = 8 << 30
@@ -33,7 +33,7 @@ UNKNOWN_MEMORY = 8 << 30
 BLOCK = 1 << 20
 
 
-class Scan(NamedTuple):
+class TableFile(NamedTuple):
     """A table that is not read yet (Parquet), or is of a size that was checked (text)."""
 
     frame: pl.LazyFrame
@@ -46,7 +46,7 @@ class Scan(NamedTuple):
         return ROW_BYTES * self.rows + sum(self.bytes_of.get(name, CELL_BYTES * self.rows) for name in columns)
 
 
-def scan(file: Path) -> Scan:
+def scan(file: Path) -> TableFile:
     """Open a table and take its measure."""
     with regular_file(file):
         pass  # a parser would wait at a pipe for ever
@@ -54,11 +54,11 @@ def scan(file: Path) -> Scan:
         rows, sizes = column_bytes(file)
         if len(sizes) > MAX_COLUMNS:
             raise _too_many_columns(file, len(sizes))
-        return Scan(pl.scan_parquet(file, glob=False, hive_partitioning=False), rows, sizes)
+        return TableFile(pl.scan_parquet(file, glob=False, hive_partitioning=False), rows, sizes)
     return _scan_text(file)
 
 
-def _scan_text(file: Path) -> Scan:
+def _scan_text(file: Path) -> TableFile:
     data: Any = _unzip(file) if file.suffix.lower() == ".gz" else file
     line = _first_line(data, file)
     if not line.strip():
@@ -80,7 +80,7 @@ def _scan_text(file: Path) -> Scan:
         frame = pl.read_csv(data, infer_schema_length=None, **options)
     if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
         raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
-    return Scan(frame.lazy(), len(frame), dict.fromkeys(frame.columns, CELL_BYTES * len(frame)))
+    return TableFile(frame.lazy(), len(frame), dict.fromkeys(frame.columns, CELL_BYTES * len(frame)))
 
 
 def check_memory(need: int, path: Path) -> None:

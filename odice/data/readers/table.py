@@ -1,6 +1,6 @@
-"""Parquet and CSV tables: one row per step, columns found by their usual names or by a schema.
+"""Parquet and CSV tables: one row per step, columns known by their usual names or by a schema.
 
-Only the columns that the schema names are read. Rows are brought together by episode (a log of several robots may
+Only the columns that the schema names are read. Rows are grouped by episode (a log of several robots may
 interleave them) and put in the order of the step column if there is one; otherwise the file's order counts.
 """
 
@@ -23,7 +23,7 @@ from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
 from odice.data.expression import is_expression, parse
 from odice.data.meta import Meta
-from odice.data.readers.columns import Columns, check_types, numbers
+from odice.data.readers.columns import TableArray, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
 from odice.data.readers.pages import column_bytes
 from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
@@ -63,7 +63,7 @@ def read(
     encoding: Encoding | None = None,
     allocate: Allocate = in_memory,
 ) -> Dataset:
-    """A Dataset from a Parquet or CSV file, or from a folder of them that belong together.
+    """A Dataset from a Parquet or CSV file, or from a folder of shards.
 
     `schema` is a TOML or JSON file, or a mapping, with any of the other options as entries; an option given here wins
     over it, and both win over the usual names (see `odice.data.schema`). `encoding` is that of a policy or of another
@@ -206,7 +206,7 @@ def _with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.L
 def _group(
     table: pl.DataFrame, shard: np.ndarray | None, schema: Schema, where: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The order that brings the rows of an episode together (None: as they are), and each ordered row's episode."""
+    """The order that groups the rows by episode (None: as they are), and each ordered row's episode."""
     if schema.episode:
         ids = table[schema.episode].rank("dense").cast(pl.Int64).to_numpy()
         if shard is not None and not _ids_continue(ids, shard, table, schema):
@@ -264,7 +264,7 @@ def _ids_continue(ids: np.ndarray, shard: np.ndarray, table: pl.DataFrame, schem
 
 
 def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarray | None]:
-    """terminated and truncated per row. `last` beside one gives the other: it ended, but not for that reason."""
+    """terminated and truncated per row. `last` and one of them give the other: it ended, but not for that reason."""
     flags: dict[str, np.ndarray | None] = {
         role: table[name].to_numpy() if (name := getattr(schema, role)) else None
         for role in ("terminated", "truncated")
@@ -303,9 +303,9 @@ def _build(
     known = _next_known(table, schema, where) if schema.next_observation else None
     groups = episodes if episodes is not None else _between_flags(table, schema, where)
     encoded = encode(table, schema, groups, where, encoding)
-    observations = Columns(encoded.observation)
-    nexts = None if encoded.next_observation is None else Columns(encoded.next_observation)
-    actions: Any = Columns(table.select(by_name(schema.action)))
+    observations = TableArray(encoded.observation)
+    nexts = None if encoded.next_observation is None else TableArray(encoded.next_observation)
+    actions: Any = TableArray(table.select(by_name(schema.action)))
     if table[schema.action[0]].dtype == pl.String and len(schema.action) == 1:
         actions, words = choices(table[schema.action[0]], schema, where, encoding.choices if encoding else ())
         actions = actions[:, None]
@@ -370,12 +370,12 @@ def _saved_meta(file: Path) -> Meta | None:
 
 def _units(schema: Schema, where: str) -> tuple[tuple[str, str], ...]:
     """(column, its unit), from entries `column=unit`."""
-    found = [entry.partition("=") for entry in schema.units]
-    for name, _, unit in found:
+    entries = [entry.partition("=") for entry in schema.units]
+    for name, _, unit in entries:
         if name not in schema.observation or not unit:
             what = "is no observation column" if unit else "has no unit; write `column=unit`"
             raise OdiceError(f"{where}: {name!r} (for `units`) {what}.")
-    return tuple((name, unit) for name, _, unit in found)
+    return tuple((name, unit) for name, _, unit in entries)
 
 
 def _declared(meta: Meta, schema: Schema, width: int) -> Meta:

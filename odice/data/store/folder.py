@@ -2,7 +2,7 @@
 
 A store is a folder of `.npy` files and a small `store.json`. Opened, it is a `Dataset` like any other, except that its
 large arrays stay on disk and are mapped. Actions and rewards are there twice: alone, for whoever walks through all of
-them (returns, statistics, the data doctor), and beside their observations in the file of records, for training.
+them (returns, statistics, the data doctor), and with their observations in the file of records, for training.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from odice.data.dataset import Dataset, blocks
 from odice.data.join import merge_meta, recode
-from odice.data.load import Found, find, reader_of
+from odice.data.load import Source, find, reader_of
 from odice.data.load import read as read_item
 from odice.data.meta import Meta
 from odice.data.store.records import RECORDS, layout_of, record_blocks
 from odice.errors import OdiceError
 from odice.files import complete_folder, read_json, regular_file
 
-HEADER, FORMAT, OLD = "store.json", "odice-store-2", "odice-store-1"
+HEADER, FORMAT = "store.json", "odice-store-2"
 HEADER_BYTES = 64 << 20  # a store of very many shards names each of them
 SMALL = ("lengths", "terminated", "truncated", "final_known")
 
@@ -54,12 +54,10 @@ def read(source: str | Path) -> Dataset:
 def _header(folder: Path) -> dict[str, Any]:
     try:
         header = read_json(folder / HEADER, HEADER_BYTES, links=False)
-        if header["format"] not in (FORMAT, OLD) or not isinstance(header["meta"], dict):
+        if header["format"] != FORMAT or not isinstance(header["meta"], dict):
             raise ValueError(f"format {header['format']!r}")
     except (OdiceError, ValueError, KeyError, TypeError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
-    if header["format"] == OLD:
-        raise OdiceError(f"{folder}: a store in the layout of an older odice; delete it, and it is made again.")
     return header
 
 
@@ -89,16 +87,16 @@ def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, *
     """Turn anything `odice.load` takes into a store and open it; block by block where its reader can."""
     if isinstance(source, Dataset):
         return write_store(source, folder)
-    found = find(source, format=format, data_dir=data_dir)
-    made_from = _identity(found.items, options)
-    if len(found.items) > 1 or "allocate" not in inspect.signature(reader_of(found.format)).parameters:
-        return write_store((read_item(found, item, **options) for item in found.items), folder, made_from=made_from)
+    located = find(source, format=format, data_dir=data_dir)
+    made_from = _identity(located.items, options)
+    if len(located.items) > 1 or "allocate" not in inspect.signature(reader_of(located.format)).parameters:
+        return write_store((read_item(located, item, **options) for item in located.items), folder, made_from=made_from)
     with complete_folder(_new(folder)) as temporary:
 
         def allocate(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
             return np.lib.format.open_memmap(temporary / f"{name}.npy", "w+", np.dtype(dtype), shape)
 
-        dataset = read_item(found, found.items[0], allocate=allocate, **options)
+        dataset = read_item(located, located.items[0], allocate=allocate, **options)
         with _Growing(temporary / RECORDS) as records:
             records.extend(record_blocks(dataset))
             records.finish()
@@ -110,32 +108,32 @@ def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, *
 def stored(source: Any, folder: str | Path | None = None, *, format=None, data_dir=None, **options: Any) -> Dataset:
     """The data set as a store: opened if there is one already, else made first. What `--stream` does.
 
-    The store lies in `folder`, by default beside the source (`log.parquet` -> `log.parquet.store`). It is used again as
-    long as it was made from that source, with the same size, time and options.
+    The store lies in `folder`, by default next to the source (`log.parquet` -> `log.parquet.store`). It is used again
+    as long as it was made from that source, with the same size, time and options.
     """
     if isinstance(source, Dataset):
         return source
     if isinstance(source, str | Path) and (Path(source) / HEADER).exists():
         return read(source)
-    found = find(source, format=format, data_dir=data_dir)
-    folder = _beside(found) if folder is None else folder
+    located = find(source, format=format, data_dir=data_dir)
+    folder = _next_to(located) if folder is None else folder
     if not Path(folder).exists():
         return make_store(source, folder, format=format, data_dir=data_dir, **options)
     made_from = _header(Path(folder)).get("made_from")
-    if made_from is None or made_from != _identity(found.items, options):
+    if made_from is None or made_from != _identity(located.items, options):
         raise OdiceError(f"{folder}: holds the copy of another or an older source; delete it or name another folder.")
     return read(folder)
 
 
-def _beside(found: Found) -> Path:
-    item = found.items[0]
+def _next_to(located: Source) -> Path:
+    item = located.items[0]
     if isinstance(item, str):  # a Minari id
         from minari.storage import get_dataset_path
 
         item = Path(get_dataset_path(item))
     if not isinstance(item, Path):
         raise OdiceError("To train from disk on data that are not in a file, name a folder for their store.")
-    path = item if len(found.items) == 1 else item.parent
+    path = item if len(located.items) == 1 else item.parent
     return path.with_name(path.name + ".store")
 
 

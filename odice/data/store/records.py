@@ -57,7 +57,7 @@ class Records:
         self._path = Path(str(records.filename))
         self._file = os.open(self._path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
-        with suppress(AttributeError, OSError):  # reading ahead would fetch rows that nobody asked for
+        with suppress(AttributeError, OSError):  # reading ahead would fetch rows that nobody needs
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
         self._begin, self._stride, self._nowait = records.offset, records.dtype.itemsize, NOWAIT
         fields = [(name, records.dtype[name]) for name in FIELDS]
@@ -76,7 +76,7 @@ class Records:
         return cls(records)
 
     def chunks(self, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(places, rows): `rows` holds the transitions of `numbers[places]`, until the next chunk is asked for.
+        """(places, rows): `rows` holds the transitions of `numbers[places]`, until the next chunk.
 
         They are visited in the order of the file, which a disk likes.
         """
@@ -110,9 +110,9 @@ class Records:
 
 def _preadv(file: int, buffers: tuple[memoryview], offset: int, flags: int = 0) -> int:
     """`os.preadv` into one buffer, for systems that lack it."""
-    found = os.pread(file, len(buffers[0]), offset)
-    buffers[0][: len(found)] = found
-    return len(found)
+    block = os.pread(file, len(buffers[0]), offset)
+    buffers[0][: len(block)] = block
+    return len(block)
 
 
 def _from_the_start(array: np.memmap) -> bool:

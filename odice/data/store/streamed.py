@@ -78,7 +78,7 @@ class Streamed:
             return data.observations[numbers], data.actions[steps], data.rewards[steps], data.observations[numbers + 1]
         like = (data.observations, data.actions, data.rewards, data.observations)
         fields = tuple(np.empty((len(steps), *array.shape[1:]), array.dtype) for array in like)
-        for places, found in self._records.chunks(numbers):
-            for field, name in zip(fields, found.dtype.names or (), strict=True):
-                field[places] = found[name]
+        for places, part in self._records.chunks(numbers):
+            for field, name in zip(fields, part.dtype.names or (), strict=True):
+                field[places] = part[name]
         return fields
