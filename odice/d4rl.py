@@ -220,6 +220,11 @@ def maze_size(name: str | None) -> str | None:
     return match[1] if match and match[1] in MAZE_LAYOUTS else None
 
 
+def antmaze_id(size: str) -> str:
+    """The Gymnasium id of D4RL's AntMaze, rebuilt (`envs.antmaze`)."""
+    return f"odice/AntMaze-{size}-v2"
+
+
 def maze_center(cell: tuple[int, int]) -> np.ndarray:
     """The point (x, y) in the middle of a cell (row, column)."""
     return MAZE_SCALE * np.array([cell[1] - MAZE_START[1], cell[0] - MAZE_START[0]], np.float64)

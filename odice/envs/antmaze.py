@@ -29,8 +29,7 @@ from gymnasium.spaces import Box
 from jaxtyping import Float
 from numpy import ndarray as Arr
 
-from odice.d4rl import MAZE_LAYOUTS, MAZE_SCALE, maze_center
-from odice.envs.mazes import d4rl_id
+from odice.d4rl import MAZE_LAYOUTS, MAZE_SCALE, antmaze_id, maze_center
 
 TIMESTEP, FRAME_SKIP = 0.02, 5
 TORQUE = 30.0
@@ -52,9 +51,9 @@ OPEN = "open"
 def register() -> None:
     """Make the mazes known to Gymnasium; a second call changes nothing."""
     for size, layout in MAZE_LAYOUTS.items():
-        if d4rl_id(size) not in gymnasium.registry:
+        if antmaze_id(size) not in gymnasium.registry:
             entry = f"{__name__}:AntMazeEnv"
-            gymnasium.register(d4rl_id(size), entry, max_episode_steps=layout.steps, kwargs={"size": size})
+            gymnasium.register(antmaze_id(size), entry, max_episode_steps=layout.steps, kwargs={"size": size})
 
 
 def draw_goal(cell: tuple[int, int], rng: np.random.Generator) -> Float[Arr, " 2"]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from odice.d4rl import MAZE_LAYOUTS
+from odice.d4rl import MAZE_LAYOUTS, antmaze_id
 from odice.envs import robotics
 from odice.errors import OdiceError
 
@@ -68,18 +68,13 @@ class Maze(NamedTuple):
 def maze_of(name: str) -> Maze | None:
     """The maze of a name: `antmaze-medium-play-v2`, `pointmaze-large`, `AntMaze_UMaze-v5` ... or None."""
     if match := re.fullmatch(r"antmaze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
-        return Maze(name, "ant", match[1], d4rl_id(match[1]), (match[2] or "")[1:])
+        return Maze(name, "ant", match[1], antmaze_id(match[1]), (match[2] or "")[1:])
     if match := re.fullmatch(r"pointmaze-(umaze|medium|large)(-play|-diverse)?(-v\d)?", name):
         return Maze(name, "point", match[1], _robotics_id("point", match[1], POINT_VERSION), (match[2] or "")[1:])
     if match := re.fullmatch(r"(Ant|Point)Maze_(UMaze|Medium|Large)-(v\d)", name):
         robot, size = match[1].lower(), match[2].lower()
         return Maze(name, robot, size, _robotics_id(robot, size, match[3]), "")
     return None
-
-
-def d4rl_id(size: str) -> str:
-    """The Gymnasium id of D4RL's AntMaze, rebuilt."""
-    return f"odice/AntMaze-{size}-v2"
 
 
 def _robotics_id(robot: str, size: str, version: str) -> str:
