@@ -66,11 +66,20 @@ def _from_log(args: Args) -> int:
         if getattr(args, flag) is not None:
             raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
-    estimates = estimate(policy, args.log.load(policy.encoding), seed=args.seed, **args.log.settings())
+    settings = {**args.log.settings(), "seed": args.seed, "candidates": _candidates(args)}
+    estimates = estimate(policy, args.log.load(policy.encoding), **settings)
     show(str(args.policy), estimates)
     if args.json is not None:
         write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **estimates.to_dict()})
     return 0
+
+
+def _candidates(args: Args) -> int:
+    """Among how many policies this one was chosen by the log: the looks of a run that stopped by it."""
+    from odice.training.loggers import rows
+
+    looks = args.policy / "estimates.jsonl"
+    return max(1, len(rows(looks))) if args.which == "selected" and looks.is_file() else 1
 
 
 def _in_environment(args: Args) -> int:

@@ -16,7 +16,7 @@ from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
 from odice.evaluation.ope.episodes import Episodes, make_episodes
 from odice.evaluation.ope.fqe import FQEConfig, fqe
-from odice.evaluation.ope.held_out import judges
+from odice.evaluation.ope.held_out import evaluation_episodes
 from odice.evaluation.ope.importance import Weighted, behavior_return, importance
 from odice.evaluation.ope.intervals import ALPHA, REPLICATES, Interval, betting_interval, resample, student
 from odice.evaluation.ope.one_step import one_step
@@ -131,7 +131,7 @@ def estimate(
     """
     dataset = load(data, encoding=policy.encoding) if isinstance(policy, Policy) else load(data)
     discount = _check(policy, estimators, discount, updates, heads)
-    by = judges(policy, dataset)
+    by = evaluation_episodes(policy, dataset)
     if horizon is None:  # that of the whole log: a part of it may happen to be shorter
         horizon = None if by.data is dataset else int(dataset.lengths.max())
     log = make_episodes(policy, by.data, horizon)

@@ -1,4 +1,4 @@
-"""Which episodes of a log may judge a policy: those it was not trained on.
+"""Which episodes of a log may be used to evaluate a policy: those it was not trained on.
 
 A policy that was trained on some episodes has fitted their luck, and every estimate from the same episodes is then too
 high. A run writes into its policy which log it read (a fingerprint) and what share of it was held out; the split is a
@@ -16,8 +16,8 @@ from odice.policy.policy import Policy
 Origin = Literal["held out", "trained on", "another log"]
 
 
-class Judges(NamedTuple):
-    """The episodes by which a policy is judged."""
+class EvaluationEpisodes(NamedTuple):
+    """The episodes that a policy is evaluated on."""
 
     data: Dataset
     origin: Origin
@@ -33,12 +33,12 @@ class Judges(NamedTuple):
         return f"judged by {n:,} episodes of a log that the policy does not name as its training data"
 
 
-def judges(candidate: Candidate, data: Dataset) -> Judges:
+def evaluation_episodes(candidate: Candidate, data: Dataset) -> EvaluationEpisodes:
     """The episodes of `data` that the candidate was not trained on, or all of them if it was trained on each."""
     trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
     if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
-        return Judges(data, "another log")
+        return EvaluationEpisodes(data, "another log")
     share = trained.get("holdout")
     if isinstance(share, float) and 0 < round(share * data.n_episodes) < data.n_episodes:
-        return Judges(data.split(share)[0], "held out")
-    return Judges(data, "trained on")
+        return EvaluationEpisodes(data.split(share)[0], "held out")
+    return EvaluationEpisodes(data, "trained on")

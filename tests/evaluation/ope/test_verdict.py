@@ -13,7 +13,7 @@ from odice.data.meta import Meta
 from odice.errors import OdiceError
 from odice.evaluation.ope.episodes import make_episodes
 from odice.evaluation.ope.estimate import estimate
-from odice.evaluation.ope.held_out import judges
+from odice.evaluation.ope.held_out import evaluation_episodes
 from odice.evaluation.ope.intervals import Interval
 from odice.evaluation.ope.select import select
 from odice.evaluation.ope.verdict import conclude
@@ -143,13 +143,13 @@ def test_a_run_is_judged_by_its_held_out_episodes(world):
     data = world.data
     facts = {"fingerprint": data.fingerprint, "holdout": 0.2, "held_out_episodes": 60}
     of_run = lambda **more: replace(world.policy, about={"data": {**facts, **more}})
-    by = judges(of_run(), data)
+    by = evaluation_episodes(of_run(), data)
     assert by.origin == "held out"
     assert by.data.fingerprint == data.split(0.2)[0].fingerprint
-    assert judges(of_run(holdout=None), data).origin == "trained on"
-    assert judges(of_run(holdout="all"), data).origin == "trained on"
-    assert judges(of_run(fingerprint="0"), data).origin == "another log"
-    assert judges(world.policy, data).origin == "another log"
+    assert evaluation_episodes(of_run(holdout=None), data).origin == "trained on"
+    assert evaluation_episodes(of_run(holdout="all"), data).origin == "trained on"
+    assert evaluation_episodes(of_run(fingerprint="0"), data).origin == "another log"
+    assert evaluation_episodes(world.policy, data).origin == "another log"
 
 
 def test_what_can_be_judged(world):
