@@ -11,7 +11,7 @@ from benchmarks import calibration
 
 
 def test_rows_are_kept_and_counted(tmp_path, monkeypatch):
-    """Two worlds, two logs: every row is read again, a second run adds nothing, and the verdicts are what was stored."""
+    """Every row is read again, a second run adds nothing, and the verdicts are those that were stored."""
     chosen = [lambda: calibration.table_case("lottery-20", False, randomized=True)]
     chosen.append(lambda: calibration.table_case("corridor", True))
     monkeypatch.setattr(calibration, "cases", lambda: chosen)
