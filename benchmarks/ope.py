@@ -94,7 +94,9 @@ def make_policies(name: str, data: Dataset, folder: Path) -> dict[str, Policy]:
         run = folder / "runs" / algo
         if not (run / "result.json").exists():
             every = {"steps": CHECKPOINTS[-1], "eval_every": 500, "checkpoint_every": 500, "keep": 10}
-            odice.train(data, algo=algo, env="none", out=str(run), quiet=True, allow=("all",), holdout=0.5, **every, **settings)
+            odice.train(
+                data, algo=algo, env="none", out=str(run), quiet=True, allow=("all",), holdout=0.5, **every, **settings
+            )
         for step in CHECKPOINTS:
             found[f"{algo}-{step}"] = Policy.load(run / "policy" / f"step-{step}")
         for level in NOISE:
