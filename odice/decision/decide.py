@@ -29,7 +29,7 @@ from odice.data.schema import Schema
 from odice.decision.page import Advice, advice, decision_page
 from odice.errors import OdiceError
 from odice.evaluation.ope.estimate import Estimates, estimate
-from odice.evaluation.ope.held_out import judges
+from odice.evaluation.ope.held_out import evaluation_episodes
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file
 from odice.policy.policy import Policy
@@ -194,7 +194,7 @@ def _cost(policy: Policy, data: Dataset, seed: int) -> Estimates | None:
     """Estimate what the policy costs: the costs in the place of the rewards."""
     if data.costs is None:
         return None
-    held_out = judges(policy, data).data
+    held_out = evaluation_episodes(policy, data).data
     costs = held_out.costs
     return (
         None
