@@ -32,7 +32,7 @@ STEPS = 4
 HOPPER = "bundled/hopper-replay"
 PRESETS = ("paper", "reference", "corl")
 DEMONSTRATION = {"imitation": True, "episode": (5, 300), "batch_size": 64}
-PAPER = {"odice": {"eta": 1.0}, "sdice": {"gradient": "semi"}, "vdice-true": {"gradient": "true"}}
+PAPER = {"odice": {"eta": 0.5}, "sdice": {"gradient": "semi"}, "vdice-true": {"gradient": "true"}}
 """How `auto` is turned into each member of the paper's family."""
 PLAIN = {
     "lam": 0.6,
