@@ -221,6 +221,10 @@ def _texts(tables: list[Table], comparison: Comparison, stem: Path) -> list[Path
     return [html.write(stem.with_name(f"{stem.name}{suffix}"), text) for suffix, text in texts.items()]
 
 
+PRINTED_COLUMNS = 8
+"""Columns of numbers that fit beside the names of data sets in a terminal."""
+
+
 def _show(tables: list[Table]) -> None:
     from rich.console import Console
 
@@ -230,4 +234,23 @@ def _show(tables: list[Table]) -> None:
     if not console.is_terminal:
         console.width = 170  # a file or a pipe has no width; the tables have one
     for table in tables:
-        console.print(for_terminal(table))
+        for part in _parts(table):
+            console.print(for_terminal(part))
+
+
+def _parts(table: Table) -> list[Table]:
+    """A wide table as several, each with the names at the left; the note stands below the last."""
+    first, width = table.words, len(table.head)
+    starts = range(first, width, PRINTED_COLUMNS)
+    if len(starts) <= 1:
+        return [table]
+    cut = lambda row, start: [*row[:first], *row[start : start + PRINTED_COLUMNS]]
+    return [
+        table._replace(
+            title=f"{table.title}, columns {start} to {min(start + PRINTED_COLUMNS, width) - 1} of {width - 1}",
+            head=cut(table.head, start),
+            rows=[cut(row, start) for row in table.rows],
+            note=table.note if start == starts[-1] else "",
+        )
+        for start in starts
+    ]

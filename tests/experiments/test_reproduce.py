@@ -109,6 +109,20 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
     assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was asked for is no second column
 
 
+def test_a_wide_table_is_printed_in_parts():
+    from odice.cli.reproduce import _parts
+    from odice.reports.tables import Cell, Table
+
+    head = ["data", *(f"c{i}" for i in range(1, 19))]
+    table = Table("T", head, [[Cell(name) for name in head]], "note")
+    parts = _parts(table)
+    assert [part.head for part in parts] == [["data", *head[1:9]], ["data", *head[9:17]], ["data", *head[17:]]]
+    assert [[cell.text for cell in part.rows[0]] for part in parts] == [part.head for part in parts]
+    assert [part.note for part in parts] == ["", "", "note"]
+    assert parts[1].title == "T, columns 9 to 16 of 18"
+    assert _parts(table._replace(head=head[:9], rows=[])) == [table._replace(head=head[:9], rows=[])]
+
+
 def test_seeds():
     assert seeds_of(None, (0, 10, 100)) == [0, 10, 100]
     assert seeds_of(2, (0, 10, 100)) == [0, 10]
