@@ -144,7 +144,7 @@ def table(out: Path) -> None:
         truths = ", ".join("-" if run["truth"] is None else f"{run['truth']:.2f}" for run in found["runs"])
         said = ", ".join(f"{n} {verdict}" for verdict, n in Counter(run["verdict"] for run in found["runs"]).items())
         print(f"| {found['world']} | {found['setting']} | {truths} | {said} |")
-    verdicts = ("good", "watch", "do not deploy", "diverged")
+    verdicts = ("good", "not checked", "watch", "do not deploy", "diverged")
     print("\n| the run was | " + " | ".join(verdicts) + " | runs |\n|---|---|---|---|---|---|")
     for kind in ("good", "between", "failed"):
         numbers = [counts[kind, verdict] for verdict in verdicts]

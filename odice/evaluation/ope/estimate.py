@@ -32,6 +32,8 @@ DISCOUNT = 0.99
 FACTOR = 1.5
 """The heads of FQE share data and networks, so their spread understates the error; chosen by benchmarks/calibration.py
 on one half of its worlds."""
+MAX_STEPS = 200_000
+"""Of a longer log episodes are drawn at random: more would take minutes and hardly narrow an interval."""
 MIN_SHARE, MASS = 0.02, (0.7, 1.4)
 """Of density ratios: the effective share of the log that they must leave, and the total mass that counts as 1."""
 
@@ -134,9 +136,19 @@ def estimate(
     by = evaluation_episodes(policy, dataset)
     if horizon is None:  # that of the whole log: a part of it may happen to be shorter
         horizon = None if by.data is dataset else int(dataset.lengths.max())
+    if by.data.n_steps > MAX_STEPS and not isinstance(policy, np.ndarray):
+        horizon = int(dataset.lengths.max()) if horizon is None else horizon
+        by = by._replace(data=_some_episodes(by.data, seed))
     log = make_episodes(policy, by.data, horizon)
     work = Work(log, discount, updates, heads, seed, ALPHA / candidates)
     return work.run(estimators, dataset.meta.source, by.sentence, by.origin == "trained on")
+
+
+def _some_episodes(data: Dataset, seed: int) -> Dataset:
+    """About `MAX_STEPS` steps of whole episodes, drawn at random."""
+    order = np.random.default_rng(seed).permutation(data.n_episodes)
+    enough = int(np.searchsorted(np.cumsum(data.lengths[order]), MAX_STEPS)) + 1
+    return data.select(np.sort(order[:enough]))
 
 
 def _check(

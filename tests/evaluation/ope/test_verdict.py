@@ -152,6 +152,14 @@ def test_a_run_is_judged_by_its_held_out_episodes(world):
     assert evaluation_episodes(world.policy, data).origin == "another log"
 
 
+def test_of_a_long_log_some_episodes_are_used(world, monkeypatch):
+    monkeypatch.setattr("odice.evaluation.ope.estimate.MAX_STEPS", 600)
+    found = estimate(world.policy, world.data, discount=0.9)
+    assert 600 <= found.steps < 700
+    assert found.horizon == world.data.lengths.max()
+    assert f"{found.episodes:,} episodes" in found.judged_by
+
+
 def test_what_can_be_judged(world):
     """A policy, the same as a function, and as a column of decisions or probabilities."""
     data = world.data
