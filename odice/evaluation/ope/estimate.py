@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.ope.behavior import Behavior, clone
