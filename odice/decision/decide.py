@@ -31,7 +31,7 @@ from odice.errors import OdiceError
 from odice.evaluation.ope.estimate import Estimates, estimate
 from odice.evaluation.ope.held_out import evaluation_episodes
 from odice.evaluation.ope.select import Ranked, Selection, select
-from odice.files import complete_file
+from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
 from odice.training.run import Run
 from odice.training.train import train
@@ -120,7 +120,10 @@ def decide(
     if not 0.1 <= holdout <= 0.5:
         raise OdiceError(f"holdout is the share of episodes that judge, from 0.1 to 0.5; got {holdout:g}.")
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
     schema_file = None
     if schema is None and _is_table(log):
         schema_file = schema = _proposed_schema(Path(log), folder / "schema.toml", confirm, say)  # pyright: ignore
@@ -135,6 +138,7 @@ def decide(
     for number, (name, settings) in enumerate(chosen.items(), 1):
         say(f"training {number} of {len(chosen)}: {name}")
         place = folder / "candidates" / name.replace(" ", "-")
+        refuse_links_below(folder, place)
         shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "quiet": True, **options}
         runs[name] = train(data, out=str(place), **{**shared, **settings})
     say(f"judging {len(runs)} policies")
@@ -171,7 +175,7 @@ def _write(
     for place, content in ((page, text), (folder / "decision.json", json.dumps(decision.to_dict(), indent=1) + "\n")):
         try:
             with complete_file(place) as temporary:
-                temporary.write_text(content, "utf-8")
+                temporary.write_text(content, "utf-8", errors="replace")
         except OSError as error:
             raise OdiceError(f"{place} cannot be written: {error.strerror or error}.") from None
     say(str(decision))

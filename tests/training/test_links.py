@@ -213,3 +213,14 @@ def test_outputs_replace_links_and_do_not_follow_them(finished, victim, tmp_path
         words = [str(tmp_path / word) if word == "log.csv" else word for word in command]
         assert main([*words, str(tmp_path / name)]) in (0, 1, 2)
     assert state(victim) == before
+
+
+@pytest.mark.parametrize("name", ["candidates", "candidates/clone", "candidates/clone/checkpoints"])
+def test_a_decision_changes_nothing_behind_a_link(name, victim, tmp_path):
+    put_link(tmp_path / "decision" / name, victim)
+    before = state(victim)
+    data = odice.load(line_log(discrete=True))
+    options = {"candidates": {"clone": RUN}, "steps": 20, "allow": ("all",)}
+    with pytest.raises(OdiceError, match="is a symbolic link"):
+        odice.decide(data, out=tmp_path / "decision", **options)
+    assert state(victim) == before

@@ -27,7 +27,7 @@ from odice.data.readers.columns import TableArray, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
 from odice.data.readers.pages import column_bytes
 from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
-from odice.data.schema import Missing, Schema, natural
+from odice.data.schema import Schema, natural
 from odice.encoding import Encoding, layout
 from odice.errors import OdiceError
 
@@ -36,43 +36,21 @@ def read(
     source: str | Path,
     *,
     schema: str | Path | Mapping[str, Any] | Schema | None = None,
-    observation: Sequence[str] | str | None = None,
-    action: Sequence[str] | str | None = None,
-    next_observation: Sequence[str] | str | None = None,
-    reward: str | None = None,
-    cost: str | None = None,
-    propensity: str | None = None,
-    terminated: str | None = None,
-    truncated: str | None = None,
-    episode: str | None = None,
-    first: str | None = None,
-    last: str | None = None,
-    step: str | None = None,
-    discrete: bool | None = None,
-    n_actions: int | None = None,
-    action_low: Sequence[float] | float | None = None,
-    action_high: Sequence[float] | float | None = None,
-    env_id: str | None = None,
-    ref_min: float | None = None,
-    ref_max: float | None = None,
-    categories: Sequence[str] | str | None = None,
-    units: Sequence[str] | str | None = None,
-    missing: Missing | None = None,
-    missing_indicator: bool | None = None,
-    max_gap: float | None = None,
     encoding: Encoding | None = None,
     allocate: Allocate = in_memory,
+    **entries: Any,
 ) -> Dataset:
-    """A Dataset from a Parquet or CSV file, or from a folder of shards.
+    """Read a Parquet or CSV file, or a folder of shards, as a Dataset.
 
-    `schema` is a TOML or JSON file, or a mapping, with any of the other options as entries; an option given here wins
-    over it, and both win over the usual names (see `odice.data.schema`). `encoding` is that of a policy or of another
-    log: then words and missing values become the numbers that they are there.
+    Args:
+        source: The file or the folder.
+        schema: What the columns mean: a TOML or JSON file, a mapping, or a `Schema`.
+        encoding: That of a policy or of another log: words and missing values become the numbers that they are there.
+        allocate: Where the arrays are kept.
+        **entries: Fields of `Schema`; they win over `schema`, and both win over the usual names.
     """
-    others = ("source", "schema", "encoding", "allocate")
-    given = {name: value for name, value in locals().items() if name not in (*others, "others")}
     path = Path(source)
-    declared = Schema.parse(given, str(path)).over(_schema(schema))
+    declared = Schema.parse(entries, str(path)).over(_schema(schema))
     files = _files(path)
     with _one_sentence(path):
         with _hushed():
