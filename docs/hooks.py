@@ -57,7 +57,7 @@ def algorithms_page(pages: set[str], folder: str) -> str:
     lines = [
         "# Algorithms",
         "",
-        "`odice train --algo NAME`, or `odice imitate --algo NAME` where the column says imitation.",
+        "`odice train --algo NAME` learns from rewards, `odice imitate --algo NAME` from demonstrations.",
         "",
         "| name | what it is | task | actions | presets |",
         "|---|---|---|---|---|",
@@ -65,9 +65,10 @@ def algorithms_page(pages: set[str], folder: str) -> str:
     for name, entry in algorithms().items():
         target = page_of(name, pages)
         title = f"[`{name}`]({os.path.relpath(target, folder)})" if target else f"`{name}`"
-        task = "imitation" if entry.imitates and not entry.reads_rewards else "rewards"
+        rewards = not entry.imitates or any(presets_of(name))  # one that only imitates has no preset for rewards
+        task = ", ".join(word for word, there in (("rewards", rewards), ("imitation", entry.imitates)) if there)
         actions = "continuous, discrete" if entry.discrete else "continuous"
-        lines.append(f"| {title} | {entry.summary} | {task} | {actions} | {', '.join(presets_of(name)) or '-'} |")
+        lines.append(f"| {title} | {entry.summary} | {task} | {actions} | {all_presets(name) or '-'} |")
     lines += ["", "## Settings", ""]
     for name, entry in algorithms().items():
         lines += [f"### {name} settings", "", "| setting | default | meaning |", "|---|---|---|"]
@@ -83,22 +84,26 @@ def escape(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def presets_of(algo: str) -> Iterator[str]:
+def presets_of(algo: str, imitation: bool = False) -> Iterator[str]:
     for name in PRESETS:
         with contextlib.suppress(odice.OdiceError):
-            preset(name, algo)
+            preset(name, algo, imitation=imitation)
             yield name
+
+
+def all_presets(algo: str) -> str:
+    return ", ".join(name for name in PRESETS if name in {*presets_of(algo), *presets_of(algo, imitation=True)})
 
 
 def presets_page() -> str:
     lines = ["# Presets", "", "Published settings, each with its source. `odice train --preset NAME`.", ""]
     lines += [f"- `{name}`: {text}" for name, text in PRESETS.items()] + [""]
     for algo in algorithms():
-        for name in presets_of(algo):
-            found = preset(name, algo)
+        for name, imitation in [*((n, False) for n in presets_of(algo)), *((n, True) for n in presets_of(algo, True))]:
+            found = preset(name, algo, imitation=imitation)
             protocol = found.protocol
             lines += [
-                f"## {algo}: {name}",
+                f"## {algo}: {name}{', imitation' if imitation else ''}",
                 "",
                 f"{protocol.steps:,} updates; rewards `{protocol.reward}`; transitions `{protocol.convention}`; "
                 f"{protocol.eval_episodes} episodes every {protocol.eval_every:,} updates"
