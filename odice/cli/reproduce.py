@@ -22,6 +22,7 @@ ABOUT = (
     "finished is not done twice."
 )
 NOT_D4RL = "Local suite: these logs were made here and are not D4RL's; no published number belongs to them."
+D4RL = "D4RL's data, evaluated on today's MuJoCo (Gymnasium's v4 robots, D4RL's AntMaze rebuilt), not on mujoco-py."
 OWN_FIGURES = ("figure3", "sensitivity")
 """Studies with a figure of their own; the others' are learning curves, which every page has."""
 
@@ -178,7 +179,7 @@ def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
     steps = sorted({cell.steps for cell in cells})
     updates = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     seeds = len({cell.settings.options.seed for cell in cells})
-    where = NOT_D4RL if flags.suite else "D4RL's data, evaluated in Gymnasium's robots of today, not in mujoco-py's."
+    where = NOT_D4RL if flags.suite else D4RL
     settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
     more = f", {' '.join(flags.set)}" if flags.set else ""
     return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}."
