@@ -101,13 +101,13 @@ def test_true_rule_is_the_gradient_of_the_objective(name):
     objective, _ = CONJUGATES[name]
     batch, drawn, critic, _ = problem = setting()
 
-    def whole(net):
-        here = qdice.look(net, batch, drawn.here, objective.temperature)
+    def objective_of(net):
+        here = qdice.evaluate(net, batch, drawn.here, objective.temperature)
         v_next = qdice.soft_value(net, drawn.there, batch.next_obs, objective.temperature)
         return qdice.value(objective, here, v_next, batch.mask)
 
     result, _, _ = gradient(true, objective, problem)
-    np.testing.assert_allclose(flatten(result.gradient), flatten(jax.grad(whole)(critic)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(flatten(result.gradient), flatten(jax.grad(objective_of)(critic)), rtol=1e-4, atol=1e-6)
 
 
 def test_limits_of_the_orthogonal_rule():
