@@ -52,6 +52,10 @@ from odice.core.policies import Policy
 from odice.core.vdice import value_gradient
 from odice.types import Algo, Batch, Metrics, Spec
 
+Distance = Literal["near", "medium", "far"]
+SHARES: dict[Distance, float] = {"near": 0.5, "medium": 0.2, "far": 0.1}
+"""Share of the data that the policy's weights rest on."""
+
 
 @dataclass(frozen=True)
 class AutoConfig(ODICEConfig):
@@ -60,7 +64,7 @@ class AutoConfig(ODICEConfig):
     lam: float = 0.5
     """lambda: weight of f*(R) against (1 - lambda) V(s). At 1/2 the weights of V have mean 1, so that their effective
     sample is a divergence from the data."""
-    gradient: Literal["orthogonal", "semi", "true"] = "orthogonal"
+    gradient: Literal["orthogonal", "semi", "true"] = "semi"
     """What becomes of the gradient through V(s'): projected off the forward one, dropped, or kept."""
     eta: float = 0.5
     """eta: strength of the projected backward gradient, where `gradient` is orthogonal."""
@@ -74,9 +78,11 @@ class AutoConfig(ODICEConfig):
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
     values are those of the data's own policy, near 0 those of its best actions. 0 keeps the divergence, and the scale
     of the rewards then counts."""
-    policy_ess: float = 0.2
-    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it. 0 weighs by
-    `policy_weight` instead."""
+    distance: Distance = "medium"
+    """How far the policy may go from the log: its weights rest on a half, a fifth or a tenth of the data."""
+    policy_ess: float | None = None
+    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it. None follows
+    from `distance`; 0 weighs by `policy_weight` instead."""
     policy_baseline: bool = True
     """Take from the residual what the state alone explains of it (a network with V's widths, by least squares) before
     the policy's weights are made: what is left belongs to the action. Needs `policy_ess`."""
@@ -84,7 +90,10 @@ class AutoConfig(ODICEConfig):
     """How much the return that followed in the log counts beside the residual, each in its own standard deviations. The
     residual tells one action from another and joins parts of episodes; the return tells one agent from another where a
     log has several. Needs `policy_ess`."""
-    double_sampling: Literal["off", "policy", "both"] = "off"
+    predictability: float | None = None
+    """Share of what a step brings that state and action decide; the rest is luck. 1 counts returns as they were, 0 the
+    action's own average only (`training.credit`). None is measured in the log."""
+    double_sampling: Literal["off", "policy", "both"] = "policy"
     """Whose weights come from the mean residual over next states: nobody's, the policy's, or also those of V. Where
     next states are random, `off` prefers risky actions."""
     value_start: float | None = None
@@ -100,7 +109,10 @@ class AutoConfig(ODICEConfig):
         super().__post_init__()
         for name in ("value_ess", "policy_ess"):
             share = getattr(self, name)
-            require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
+            fits = share is None or 0 <= share < 1
+            require(fits, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
+        known = self.predictability is None or 0 <= self.predictability <= 1
+        require(known, f"predictability must lie between 0 and 1, got {self.predictability}: it is a share.")
         require(self.return_weight >= 0, f"return_weight must not be negative, got {self.return_weight}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
 
@@ -128,10 +140,11 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
     f = divergence(cfg.divergence)
     shape: dict[str, Any] = {"layer_norm": cfg.layer_norm, "init": cfg.init}
     extraction = residual_extraction(cfg.policy_weight, cfg.weight_clamp)
-    if cfg.policy_ess:
+    share = SHARES[cfg.distance] if cfg.policy_ess is None else cfg.policy_ess
+    if share:
         make = lambda key: value_network(key, spec, cfg.value_hidden, heads=1, **shape)
         extraction = threshold_extraction(
-            cfg.policy_ess,
+            share,
             cfg.weight_clamp,
             return_weight=cfg.return_weight,
             learner=learner,
@@ -145,6 +158,11 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
     return Parts(temperature, extraction, averaged)
 
 
+def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
+    """The share of the data, from the distance."""
+    return {} if cfg.policy_ess is not None else {"policy_ess": (SHARES[cfg.distance], f"distance {cfg.distance}")}
+
+
 @register(
     "auto",
     AutoConfig,
@@ -155,6 +173,8 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
     schedule="cosine_steps",
     value_start="value_start",
     columns={"return_to_go": "return_weight"},
+    credit="predictability",
+    derived=derived,
 )
 def auto(cfg: AutoConfig, spec: Spec) -> Algo:
     """The default: O-DICE that adapts its temperature, weights and start to the log."""

@@ -42,6 +42,12 @@ class Entry(NamedTuple):
     columns: Mapping[str, str | None] = {}
     """Columns of the batch that `update` reads (`types.COLUMNS`), each with the setting that turns it on; None is
     always."""
+    credit: str | None = None
+    """The setting that says how far returns are to be believed: where it is None, the run measures it in the log, and
+    the column `return_to_go` is without luck (`training.credit`)."""
+    derived: Callable[[Any], dict[str, tuple[Any, str]]] | None = None
+    """From a config to the values of its settings that follow from others, each with the reason: `odice train
+    --dry-run` prints them."""
     diagnose: str | None = None
     """The setting that adds metrics about the gradients: `--diagnostics` turns it on."""
     discount: str | None = "discount"
@@ -102,7 +108,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
 
 
 DECLARATIONS = Entry._fields[4:]
-SETTINGS = ("best_episodes", "schedule", "value_start", "diagnose", "discount")
+SETTINGS = ("best_episodes", "schedule", "value_start", "credit", "diagnose", "discount")
 """Declarations that name a setting."""
 
 

@@ -18,21 +18,25 @@ def returns_to_go(dataset: Dataset, discount: float) -> np.ndarray:
     return numerics.returns_to_go(dataset.rewards, dataset.lengths, discount)
 
 
-def standardized_returns(dataset: Dataset, discount: float) -> np.ndarray:
-    """The discounted return that followed each step, less the mean of all, in standard deviations.
+def continued_returns(dataset: Dataset, discount: float) -> np.ndarray:
+    """The discounted return from each step on, where a cut episode goes on with the mean of its own rewards.
 
-    An episode that was merely cut goes on as it went, with the mean of its rewards, for as long as the longest one:
-    without that, the last steps before a time limit would look worse than the others. All 0 where returns do not
-    differ.
+    It goes on for as long as the longest episode: without that, the last steps before a time limit would look worse
+    than the others.
     """
     rewards = np.asarray(dataset.rewards, np.float64).copy()
     mean = np.add.reduceat(rewards, dataset.starts) / dataset.lengths
     ahead = np.sum(discount ** np.arange(1, dataset.lengths.max() + 1))
     rewards[dataset.ends] += ahead * np.where(dataset.terminated, 0.0, mean)
-    returns = returns_to_go(replace(dataset, rewards=rewards), discount)
+    return returns_to_go(replace(dataset, rewards=rewards), discount)
+
+
+def standardized_returns(dataset: Dataset, discount: float) -> np.ndarray:
+    """The continued return of each step, less the mean of all, in standard deviations; all 0 where none differs."""
+    returns = continued_returns(dataset, discount)
     returns -= returns.mean()
     deviation = returns.std()
-    scale = deviation if deviation > 1e-9 * np.abs(rewards).max() else np.inf
+    scale = deviation if deviation > 1e-9 * np.abs(dataset.rewards).max() else np.inf
     return (returns / scale).astype(np.float32)
 
 

@@ -27,6 +27,7 @@ from odice.data.transitions import rows_of, to_transitions, why_left_out
 from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluator
 from odice.policy.guard import Guard
+from odice.training.credit import credit
 from odice.training.holdout import Probe, make_guard, make_probe
 from odice.training.settings import Settings
 from odice.types import Algo, Batch, Spec, Transitions
@@ -221,10 +222,12 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
     convention, facts = options.convention, about.facts
     if options.stream:
         seen = dataset
-        source = rows = Streamed(dataset, convention, fitted, _columns(settings, _as_seen(settings, dataset, fitted)))
+        columns, settings = columns_of(settings, _as_seen(settings, dataset, fitted))
+        source = rows = Streamed(dataset, convention, fitted, columns)
     else:
         seen = fitted.apply(dataset)
-        rows = to_transitions(seen, convention, _columns(settings, seen))
+        columns, settings = columns_of(settings, seen)
+        rows = to_transitions(seen, convention, columns)
         if options.suboptimal is not None:
             rows = rows._replace(expert=_expert_rows(seen, facts["demonstrations"], convention))
         source = jax.device_put(rows)
@@ -267,9 +270,18 @@ def _as_seen(settings: Settings, dataset: Dataset, fitted: Fitted) -> Dataset:
     return replace(dataset, actions=fitted.unact(np.asarray(dataset.actions)))
 
 
-def _columns(settings: Settings, seen: Dataset) -> dict[str, np.ndarray]:
-    """What the algorithm declares that its batches carry besides the transitions."""
-    return make_columns(settings.algorithm.reads(settings.config), seen, settings.discount)
+def columns_of(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray], Settings]:
+    """The columns that the algorithm reads, and the settings with what was measured to make them."""
+    algorithm, config = settings.algorithm, settings.config
+    columns = make_columns(algorithm.reads(config), seen, settings.discount)
+    believed = algorithm.setting(config, algorithm.credit, 1.0)
+    if "return_to_go" not in columns or believed == 1.0 or not np.ptp(seen.rewards):
+        return columns, settings
+    measured = credit(seen, settings.discount, settings.options.convention, predictability=believed)
+    if believed is None:
+        why = "the log (how far state and action decide what follows)"
+        settings = settings.replace(why, **{str(algorithm.credit): round(measured.predictability, 3)})
+    return {**columns, "return_to_go": measured.outcome}, settings
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:

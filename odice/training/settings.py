@@ -205,7 +205,10 @@ def resolve(data: Any, **given: Any) -> Settings:
     if options.imitation and not algorithm.reads_rewards and options.reward not in (None, "zero"):
         raise OdiceError(f"Imitation learns without rewards, but --reward is {options.reward!r}; leave it out.")
     config = algorithm.config(**{name: value for name, value in values.items() if name in fields})
-    return Settings(options, config, chosen, {name: source for name, (_, source) in decided.items()})
+    settings = Settings(options, config, chosen, {name: source for name, (_, source) in decided.items()})
+    for name, (value, source) in (algorithm.derived(config) if algorithm.derived else {}).items():
+        settings = settings.replace(source, **{name: value})
+    return settings
 
 
 def default_algo(given: Mapping[str, Any]) -> str:

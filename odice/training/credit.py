@@ -1,0 +1,295 @@
+"""Credit: what followed each step of a log, less the luck in it.
+
+The return G of a step holds the worth of its action, the skill of whoever went on from there, and luck. Choosing steps
+by G is choosing lottery tickets where the world is random; not looking at G is not seeing that a log has good and bad
+agents where it is not. Here the log says which of the two it is. With values V of the log's own behavior,
+
+    delta = r + gamma m V(s') - V(s)          what one step brought
+    A     = E[delta | s, a]                   the part that state and action decide; delta - A is luck
+    p     = 1 - Var(delta - A) / Var(delta)   predictability: 1 in a world without chance, near 0 in a lottery
+    credit = A + p (G - V(s) - A)
+
+So where nothing is left to chance the credit of a step is the advantage of the whole return, and where everything is,
+that of the action alone, averaged over luck.
+
+Every prediction is made for episodes that the predicting network has not seen (two halves of the log, each predicted
+from the other): a network that has seen a lucky draw would remember it and call it skill. E[delta | s, a] is learned as
+r^ + gamma m^ V(s^') - V(s) with predicted reward, ending and next state, plus a correction learned by least squares:
+the first is good where the world is smooth and certain (a robot), the second makes it right where it is not. Networks
+stop at the snapshot that is best on the other half, and an output that is not predicted better than by its mean is its
+mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from odice.core.networks import MLP, head
+from odice.data.dataset import Dataset
+from odice.data.to_go import continued_returns
+from odice.data.transitions import Convention, rows_of
+
+HIDDEN = (64, 64)
+UPDATES = 1600
+BATCH = 256
+RATE = 1e-3
+SNAPSHOTS = 8
+ROWS = 200_000
+"""Networks learn from at most this many rows."""
+VALIDATION = 4096
+"""Rows by which a snapshot is chosen, at most."""
+BLOCK = 1 << 16
+"""Steps whose credit is computed at a time."""
+TINY = 1e-9
+
+
+class Credit(NamedTuple):
+    """What each step of a log is owed."""
+
+    outcome: np.ndarray
+    """The credit of each step, (steps,) float32, with mean 0 and standard deviation 1."""
+    predictability: float
+    """Share of what a step brings that state and action decide."""
+    explained: float
+    """Share of the returns' variance that the state explains."""
+
+
+def credit(
+    dataset: Dataset,
+    discount: float,
+    convention: Convention = "bootstrap",
+    *,
+    predictability: float | None = None,
+    seed: int = 0,
+) -> Credit:
+    """The credit of every step of a data set, as the algorithm sees it.
+
+    Args:
+        dataset: The log.
+        discount: gamma.
+        convention: Which steps are transitions. The others have a credit too, but no network learns from them.
+        predictability: p; None measures it.
+        seed: Of the networks, the halves and the batches.
+    """
+    rows = _sample(dataset, convention, seed)
+    log = _Log(dataset, discount, rows, seed)
+    seen = log.take(rows)
+    networks = _learn(seen, discount, jax.random.PRNGKey(seed))
+
+    change = networks.change(seen)
+    luck = change - networks.advantage(seen)
+    share = lambda rest, whole: float(np.clip(1.0 - np.var(rest) / max(np.var(whole), TINY), 0.0, 1.0))
+    predictability = share(luck, change) if predictability is None else predictability
+    explained = share(seen.returns - networks.worth(seen.observations, seen.fold), seen.returns)
+
+    outcome = np.empty(dataset.n_steps)
+    for begin in range(0, dataset.n_steps, BLOCK):
+        steps = log.take(np.arange(begin, min(begin + BLOCK, dataset.n_steps)))
+        whole = steps.returns - networks.worth(steps.observations, steps.fold)
+        outcome[begin : begin + BLOCK] = blend(networks.advantage(steps), whole, predictability)
+    return Credit(_standard(outcome), predictability, explained)
+
+
+class _Networks(NamedTuple):
+    """What was learned of a log's behavior: V, the world, and what the world's model misses."""
+
+    value: _Halves
+    model: _Halves
+    correction: _Halves | None
+    discount: float
+
+    def worth(self, observations: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        """V(s)."""
+        return self.value(observations, fold)[:, 0]
+
+    def change(self, steps: _Steps) -> np.ndarray:
+        """delta = r + gamma m V(s') - V(s)."""
+        following = ~steps.over * self.worth(steps.following, steps.fold)
+        return steps.rewards + self.discount * following - self.worth(steps.observations, steps.fold)
+
+    def advantage(self, steps: _Steps) -> np.ndarray:
+        """E[delta | s, a]."""
+        guess = self.model(steps.both, steps.fold)
+        moved, reward, over = steps.observations + guess[:, :-2], guess[:, -2], np.clip(guess[:, -1], 0.0, 1.0)
+        following = (1.0 - over) * self.worth(moved, steps.fold)
+        by_model = reward + self.discount * following - self.worth(steps.observations, steps.fold)
+        return by_model if self.correction is None else by_model + self.correction(steps.both, steps.fold)[:, 0]
+
+
+def _learn(steps: _Steps, discount: float, key: jax.Array) -> _Networks:
+    first, second = jax.random.split(key)
+    moves = np.where(steps.over[:, None], 0.0, steps.following - steps.observations)
+    world = np.concatenate([moves, steps.rewards[:, None], steps.over[:, None]], axis=1)
+    inputs, targets = [steps.observations, steps.both], [steps.returns[:, None], world]
+    value, model = _crossfit(first, inputs, targets, steps.fold)
+    networks = _Networks(value, model, None, discount)
+    missed = networks.change(steps) - networks.advantage(steps)
+    return networks._replace(correction=_crossfit(second, [steps.both], [missed[:, None]], steps.fold)[0])
+
+
+def blend(advantage: np.ndarray, return_advantage: np.ndarray, predictability: float) -> np.ndarray:
+    """The action's advantage where the world is luck, that of the whole return where it is not."""
+    return advantage + predictability * (return_advantage - advantage)
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    """Mean 0 and standard deviation 1; all 0 where the values do not differ."""
+    values = values - values.mean()
+    deviation = values.std()
+    return (values / deviation if deviation > TINY else np.zeros_like(values)).astype(np.float32)
+
+
+class _Steps(NamedTuple):
+    """Steps of a log; observations standardized, rewards and returns in standard deviations of the returns."""
+
+    observations: np.ndarray
+    following: np.ndarray
+    both: np.ndarray
+    """Observation and action, side by side; discrete actions one-hot."""
+    rewards: np.ndarray
+    returns: np.ndarray
+    over: np.ndarray
+    """Whether the step terminated its episode."""
+    fold: np.ndarray
+    """Which half of the episodes it belongs to."""
+
+
+class _Log:
+    """Any steps of a data set, without a copy of all of it."""
+
+    def __init__(self, dataset: Dataset, discount: float, rows: np.ndarray, seed: int):
+        self._data = dataset
+        self._half = np.random.default_rng(seed).permutation(dataset.n_episodes) % 2
+        self._returns = continued_returns(dataset, discount)
+        self._unit = max(float(self._returns.std()), TINY)
+        sample = dataset.observations[rows + self._owner(rows)].astype(np.float64)
+        self._center, self._scale = sample.mean(axis=0), np.maximum(sample.std(axis=0), 1e-6)
+
+    def _owner(self, steps: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._data.starts, steps, side="right") - 1
+
+    def _observe(self, at: np.ndarray) -> np.ndarray:
+        return ((self._data.observations[at] - self._center) / self._scale).astype(np.float32)
+
+    def take(self, steps: np.ndarray) -> _Steps:
+        data, owner = self._data, self._owner(steps)
+        actions = np.eye(data.spec.action_dim)[data.actions[steps]] if data.discrete else data.actions[steps]
+        observations = self._observe(steps + owner)
+        return _Steps(
+            observations=observations,
+            following=self._observe(steps + owner + 1),
+            both=np.concatenate([observations, actions], axis=1, dtype=np.float32),
+            rewards=data.rewards[steps] / self._unit,
+            returns=self._returns[steps] / self._unit,
+            over=data.terminated[owner] & (steps == data.ends[owner]),
+            fold=self._half[owner],
+        )
+
+
+def _sample(dataset: Dataset, convention: Convention, seed: int) -> np.ndarray:
+    """The steps that networks learn from: transitions, at most `ROWS` of them."""
+    kept = rows_of(dataset, convention)
+    steps = kept.locate(np.arange(kept.size))[0]
+    if len(steps) <= ROWS:
+        return steps
+    return np.sort(np.random.default_rng(seed).choice(steps, ROWS, replace=False))
+
+
+class _Halves(NamedTuple):
+    """Two networks; a row is given to the one that has not seen its half of the episodes."""
+
+    networks: tuple[MLP, MLP]
+    center: np.ndarray
+    scale: np.ndarray
+    """0 for an output that is not predicted better than by its mean."""
+
+    def __call__(self, inputs: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        out = np.empty((len(inputs), len(self.center)))
+        for half, network in enumerate(self.networks):
+            mine = fold == half
+            out[mine] = _forward(network, inputs[mine])
+        return out * self.scale + self.center
+
+
+def _forward(network: MLP, x: np.ndarray) -> np.ndarray:
+    """The network's output, in numpy: the number of rows differs from call to call."""
+    last = len(network.weights) - 1
+    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        x = x @ np.asarray(weight) + np.asarray(bias)
+        if i < last:
+            x = np.maximum(x, 0.0)
+    return x
+
+
+def _crossfit(
+    key: jax.Array, inputs: Sequence[np.ndarray], targets: Sequence[np.ndarray], fold: np.ndarray
+) -> list[_Halves]:
+    """Regress each of `targets` on its `inputs`, all in one pass: the network of half k learns from the other half."""
+    centers = [target.mean(axis=0) for target in targets]
+    scales = [np.maximum(target.std(axis=0), TINY) for target in targets]
+    standard = [(target - center) / scale for target, center, scale in zip(targets, centers, scales, strict=True)]
+    on_device = lambda arrays: tuple(jnp.asarray(array, jnp.float32) for array in arrays)
+    check = np.unique(np.linspace(0, len(fold) - 1, min(len(fold), VALIDATION)).astype(int))
+    best, errors = _fit(key, on_device(inputs), on_device(standard), jnp.asarray(fold), jnp.asarray(check))
+    result = []
+    for network, error, center, scale in zip(best, errors, centers, scales, strict=True):
+        result.append(
+            _Halves((head(network, 0), head(network, 1)), center, np.where(np.asarray(error) < 1.0, scale, 0.0))
+        )
+    return result
+
+
+@jax.jit
+def _fit(key, inputs, targets, fold, check):
+    """The best snapshot of every pair of networks, and its squared error on each output, on rows it has not seen."""
+    keys = jax.random.split(key, len(inputs))
+    nets = tuple(
+        jax.vmap(lambda k, x=x, y=y: MLP(k, (x.shape[1], *HIDDEN, y.shape[1])))(jax.random.split(k, 2))
+        for k, x, y in zip(keys, inputs, targets, strict=True)
+    )
+    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, UPDATES))
+    call = lambda net, x: jnp.stack([head(net, half)(x) for half in range(2)])
+
+    def loss(nets, rows):
+        learns = jnp.stack([fold[rows] != 0, fold[rows] != 1]).astype(jnp.float32)[..., None]
+        errors = [
+            jnp.sum(learns * jnp.square(call(net, x[rows]) - y[rows][None])) / len(rows)
+            for net, x, y in zip(nets, inputs, targets, strict=True)
+        ]
+        return sum(errors)
+
+    def update(carry, step):
+        nets, state = carry
+        rows = jax.random.randint(jax.random.fold_in(key, step), (BATCH,), 0, fold.shape[0])
+        changes, state = optimizer.update(jax.grad(loss)(nets, rows), state, nets)
+        return (optax.apply_updates(nets, changes), state), None
+
+    def unseen_errors(nets):
+        errors = []
+        for net, x, y in zip(nets, inputs, targets, strict=True):
+            both = call(net, x[check])
+            out = jnp.where((fold[check] == 0)[:, None], both[0], both[1])
+            errors.append(jnp.mean(jnp.square(out - y[check]), axis=0))
+        return tuple(errors)
+
+    def part(carry, begin):
+        learned, best, errors = carry
+        learned, _ = jax.lax.scan(update, learned, begin + jnp.arange(UPDATES // SNAPSHOTS))
+        now = unseen_errors(learned[0])
+        total = lambda error: jnp.sum(jnp.minimum(error, 1.0))  # an output worse than its mean will be its mean
+        better = [total(new) < total(old) for new, old in zip(now, errors, strict=True)]
+        keep = lambda b, new, old: jax.tree.map(lambda n, o: jnp.where(b, n, o), new, old)
+        best = tuple(keep(b, new, old) for b, new, old in zip(better, learned[0], best, strict=True))
+        errors = tuple(keep(b, new, old) for b, new, old in zip(better, now, errors, strict=True))
+        return (learned, best, errors), None
+
+    first = (nets, optimizer.init(nets)), nets, unseen_errors(nets)
+    begins = jnp.arange(SNAPSHOTS) * (UPDATES // SNAPSHOTS)
+    (_, best, errors), _ = jax.lax.scan(part, first, begins)
+    return best, errors

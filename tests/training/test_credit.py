@@ -1,0 +1,74 @@
+"""Credit: luck is taken out of what followed, skill is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import odice
+from odice.experiments.worlds import WORLDS
+from odice.training.credit import _Networks, _Steps, blend, credit
+
+
+def steps_by_hand() -> _Steps:
+    one = np.array([[1.0], [2.0]])
+    return _Steps(
+        observations=one,
+        following=one + 3.0,
+        both=np.concatenate([one, -one], axis=1),
+        rewards=np.array([0.5, 0.25]),
+        returns=np.zeros(2),
+        over=np.array([False, True]),
+        fold=np.array([0, 1]),
+    )
+
+
+def test_change_and_advantage_by_hand():
+    value = lambda obs, fold: 10.0 * obs + fold[:, None]  # V(s) = 10 s, and 1 more in the second half
+    model = lambda both, fold: np.stack([both[:, 0] + 1, 0.2 - both[:, 1], np.array([0.25, 2.0])], axis=1)
+    networks = _Networks(value, model, None, discount=0.5)
+    steps = steps_by_hand()
+    # r + gamma m V(s') - V(s): the second step terminated, so nothing follows it
+    np.testing.assert_allclose(networks.change(steps), [0.5 + 0.5 * 40 - 10, 0.25 - 21])
+    # s + move is 1 + 2 and 2 + 3; the predicted chance of an end, 2, is cut to 1
+    expected = [1.2 + 0.5 * 0.75 * 30 - 10, 2.2 + 0.5 * 0.0 * 51 - 21]
+    np.testing.assert_allclose(networks.advantage(steps), expected)
+    corrected = networks._replace(correction=lambda both, fold: both[:, :1] * 100)
+    np.testing.assert_allclose(corrected.advantage(steps), np.add(expected, [100, 200]))
+
+
+def test_blend_goes_from_the_action_to_the_whole_return():
+    action, whole = np.array([1.0, 2.0]), np.array([5.0, -2.0])
+    assert np.array_equal(blend(action, whole, 0.0), action)
+    assert np.array_equal(blend(action, whole, 1.0), whole)
+    assert np.array_equal(blend(action, whole, 0.25), [2.0, 1.0])
+
+
+def test_luck_earns_no_credit_in_a_lottery():
+    log = WORLDS["lottery-10"].make_log(np.random.default_rng(1), 4000)
+    result = credit(log, 0.99)
+    assert result.predictability < 0.1
+    gambled = log.actions == 1
+    assert result.outcome[~gambled].mean() > result.outcome[gambled].mean() + 1.0
+    won = gambled & (log.rewards > 0)
+    # a network that had seen the draws of the rows it judges would give those who won more
+    assert abs(result.outcome[won].mean() - result.outcome[gambled & ~won].mean()) < 0.2
+
+
+def test_without_chance_the_return_counts():
+    log = WORLDS["grid"].make_log(np.random.default_rng(1), 400)
+    result = credit(log, 0.99)
+    assert result.predictability > 0.75
+    episode = np.repeat(np.arange(log.n_episodes), log.lengths)
+    means = np.bincount(episode, result.outcome) / log.lengths
+    assert np.corrcoef(means, log.returns)[0, 1] > 0.5  # of good and of bad agents
+
+
+@pytest.mark.slow
+def test_the_default_takes_the_sure_action(tmp_path):
+    world = WORLDS["lottery-30"]
+    log = world.make_log(np.random.default_rng(0), 4000)
+    small = {"value_hidden": (32, 32), "policy_hidden": (32, 32), "steps": 800, "eval_every": 800}
+    run = odice.train(log, out=tmp_path, env="none", quiet=True, allow=("all",), **small)
+    assert world.policy_table(run.policy)[0, :, 0].mean() > 0.95
+    assert run.policy.about["config"]["predictability"] < 0.1
