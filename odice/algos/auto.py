@@ -86,6 +86,10 @@ class AutoConfig(ODICEConfig):
     policy_baseline: bool = True
     """Take from the residual what the state alone explains of it (a network with V's widths, by least squares) before
     the policy's weights are made: what is left belongs to the action. Needs `policy_ess`."""
+    balance: float = 0.1
+    """kappa in (w + kappa) / (n(s) + kappa), where n(s) is the mean of the policy's weight w in a state: every state
+    counts as often as it is in the log, and where no action stands out all are imitated alike. 0 is off. Needs
+    `policy_baseline`."""
     return_weight: float = 2.0
     """How much the return that followed in the log counts beside the residual, each in its own standard deviations. The
     residual tells one action from another and joins parts of episodes; the return tells one agent from another where a
@@ -113,6 +117,7 @@ class AutoConfig(ODICEConfig):
             require(fits, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
         known = self.predictability is None or 0 <= self.predictability <= 1
         require(known, f"predictability must lie between 0 and 1, got {self.predictability}: it is a share.")
+        require(self.balance >= 0, f"balance must not be negative, got {self.balance}.")
         require(self.return_weight >= 0, f"return_weight must not be negative, got {self.return_weight}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
 
@@ -147,6 +152,7 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
             share,
             cfg.weight_clamp,
             return_weight=cfg.return_weight,
+            balance=cfg.balance,
             learner=learner,
             make_baseline=make if cfg.policy_baseline else None,
         )

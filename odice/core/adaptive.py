@@ -71,6 +71,7 @@ class Threshold(NamedTuple):
 class ThresholdState(NamedTuple):
     threshold: Threshold
     baseline: Learned[Ensemble] | None
+    state_weight: Learned[Ensemble] | None = None
 
 
 def threshold_extraction(
@@ -78,6 +79,7 @@ def threshold_extraction(
     clamp: float,
     *,
     return_weight: float = 0.0,
+    balance: float = 0.0,
     learner: Learner | None = None,
     make_baseline: Callable[[PRNGKeyArray], Ensemble] | None = None,
 ) -> Extraction:
@@ -88,6 +90,9 @@ def threshold_extraction(
         clamp: largest weight.
         return_weight: how much the return that followed in the log counts in A next to the residual, each in its own
             standard deviations.
+        balance: kappa in the weight (w + kappa) / (n(s) + kappa), where n(s) is a network that learns w's mean in each
+            state. So every state has the weight that it has in the log, and where no action stands out all are
+            imitated alike. 0 leaves w as it is. Needs `make_baseline`, which makes n too.
         learner: trains the baseline.
         make_baseline: makes a network b(s) that learns A's mean in each state by least squares and is taken from A;
             None takes nothing from it.
@@ -95,7 +100,10 @@ def threshold_extraction(
 
     def init(key: PRNGKeyArray) -> ThresholdState:
         baseline = None if learner is None or make_baseline is None else learner.init(make_baseline(key))
-        return ThresholdState(Threshold(jnp.zeros(()), jnp.ones(())), baseline)
+        state_weight = None
+        if balance and learner is not None and make_baseline is not None:
+            state_weight = learner.init(make_baseline(jax.random.fold_in(key, 1)))
+        return ThresholdState(Threshold(jnp.zeros(()), jnp.ones(())), baseline, state_weight)
 
     def with_return(residual: Heads, batch: Batch) -> Heads:
         if not return_weight:
@@ -112,13 +120,23 @@ def threshold_extraction(
         (gradient,) = pull(2.0 * (explained - target) / target.size)
         return residual - explained, learner.step(baseline, gradient)
 
+    def balanced(state_weight: Learned[Ensemble] | None, weight: Float[Array, " b"], batch: Batch):
+        """(w + kappa) / (n(s) + kappa), and n after one step towards w."""
+        if learner is None or state_weight is None:
+            return weight, None
+        expected, pull = jax.vjp(lambda network: jax.nn.softplus(network(batch.obs)[0]), state_weight.params)
+        (gradient,) = pull(2.0 * (expected - weight) / weight.size)
+        evened = jnp.minimum((weight + balance) / (expected + balance), clamp)
+        return evened, learner.step(state_weight, gradient)
+
     def weigh(state: ThresholdState, residual: Heads, divergence: Divergence, batch: Batch):
         del divergence
         residual, baseline = without_baseline(state.baseline, with_return(residual, batch), batch)
         advantage = jnp.mean(residual, axis=0)
         weight = threshold_weight(advantage, state.threshold, clamp)
         threshold = next_threshold(state.threshold, advantage, weight, target_ess)
-        return weight, ThresholdState(threshold, baseline), {"threshold": threshold.level}
+        weight, state_weight = balanced(state.state_weight, weight, batch)
+        return weight, ThresholdState(threshold, baseline, state_weight), {"threshold": threshold.level}
 
     return Extraction(init, weigh)
 

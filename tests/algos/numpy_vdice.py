@@ -25,6 +25,7 @@ OFF = {
     "policy_ess": 0.0,
     "policy_baseline": False,
     "return_weight": 0.0,
+    "balance": 0.0,
     "double_sampling": "off",
     "value_start": 0.0,
     "cosine_steps": 0,

@@ -93,7 +93,7 @@ def test_with_every_part_off_it_is_the_papers(name):
 def test_one_update_with_a_critic_equals_numpy(name, averaged, adapted):
     settings = ADAPTED if adapted else OFF
     batch, start = make_batch(), settings["value_start"]
-    algo, state = algo_state(name, double_sampling=averaged, twin=True, **settings)
+    algo, state = algo_state(name, **settings | {"double_sampling": averaged, "twin": True})
     expected = numpy_update(name, state, batch, start, averaged)
     after, _ = algo.update(state, batch, jax.random.key(0))
     check_networks(after, expected)

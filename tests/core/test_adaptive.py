@@ -1,12 +1,15 @@
 """What an update adapts, against numpy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from odice.core import adaptive
 from odice.core.divergences import divergence, tempered
-from odice.core.learner import running_mean
+from odice.core.learner import Learner, running_mean
+from odice.core.networks import value_network
+from odice.types import Batch, Spec
 
 
 def numpy_ess(weight):
@@ -34,6 +37,32 @@ def test_a_threshold_finds_its_share_at_every_scale(scale, target):
             found.append(numpy_ess(np.asarray(weight, np.float64)))
     assert np.mean(found) == pytest.approx(target, rel=0.05)
     assert float(threshold.spread) == pytest.approx(2 * scale, rel=0.05)
+
+
+def test_balanced_weights_leave_every_state_its_share():
+    """Two states: in the first one action in four stands out, in the second none does."""
+    spec, kappa = Spec(2, 1), 0.1
+    linear = lambda key: value_network(key, spec, (), heads=1)
+    part = adaptive.threshold_extraction(0.2, 100.0, balance=kappa, learner=Learner(0.05), make_baseline=linear)
+    obs = np.repeat(np.eye(2, dtype=np.float32), 64, axis=0)
+    advantage = np.where(np.arange(128) % 4 == 0, 3.0, -1.0) * (np.arange(128) < 64)
+    batch = Batch(jnp.asarray(obs), jnp.zeros((128, 1)), jnp.zeros(128), jnp.asarray(obs), jnp.zeros(128, bool))
+    residual, state = jnp.asarray(advantage[None], jnp.float32), part.init(jax.random.key(0))
+    baseline, network = (each.params.heads for each in (state.baseline, state.state_weight))
+    weight, state, _ = part.weigh(state, residual, divergence("pearson"), batch)
+
+    outputs = [obs @ np.asarray(net.weights[0][0])[:, 0] + float(net.biases[0][0, 0]) for net in (baseline, network)]
+    above = np.maximum(advantage - outputs[0], 0)
+    above /= above.mean()
+    np.testing.assert_allclose(weight, (above + kappa) / (np.log1p(np.exp(outputs[1])) + kappa), rtol=1e-4)
+
+    again = jax.jit(lambda state: part.weigh(state, residual, divergence("pearson"), batch)[:2])
+    for _ in range(1500):
+        weight, state = again(state)
+    first, second = np.asarray(weight).reshape(2, 16, 4)
+    np.testing.assert_allclose([first.mean(), second.mean()], 1.0, atol=0.1)
+    np.testing.assert_allclose(second, 1.0, atol=0.2)  # all alike
+    assert first[:, 0].min() > 10 * first[:, 1:].max()
 
 
 def test_the_temperature_finds_its_share():
