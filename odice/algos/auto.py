@@ -8,9 +8,11 @@ The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 | part                       | adapted to the log                                                                     |
 |----------------------------|----------------------------------------------------------------------------------------|
 | temperature T              | V's weights f*'(R / T) rest on a share `value_ess` of the data                          |
-| level                      | the policy's weights rest on a share `policy_ess` of the data                           |
-| A = R + k G - b(s)         | G is the return that followed in the log (`return_weight` k), b(s) what the state alone |
-|                            | explains (`policy_baseline`); R and G each in standard deviations                       |
+| level                      | the policy's weights rest on the share of the data that `distance` says                 |
+| A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the return that followed in the |
+|                            | log without its luck (`predictability`, `return_weight` k), b(s) what the state alone   |
+|                            | explains (`policy_baseline`); e and C each in standard deviations                       |
+| evenness                   | every state keeps the weight that it has in the log: (w + k) / (n(s) + k) (`balance`)   |
 | where V starts             | a high return of the log (`value_start`)                                                |
 | learning rates, the policy | fall along a cosine over the run (`cosine_steps`); averaged over it (`average`)         |
 
@@ -23,7 +25,7 @@ e(s, a), the mean of R over next states (`core.expected`):
     policy   e in place of R in w                                              OptiDICE's remedy; V stays biased
     both     and V minimises E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed  two networks; no bias (`core.vdice`)
 
-Each part is switched off by its setting; with all of them off this is V-DICE. docs/defaults.md has the measurements.
+Each part is switched off by its setting; with all of them off this is V-DICE. docs/auto.md has the measurements.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ SHARES: dict[Distance, float] = {"near": 0.5, "medium": 0.2, "far": 0.1}
 
 @dataclass(frozen=True)
 class AutoConfig(ODICEConfig):
-    """V-DICE adapted to the log. Defaults are odice's own choice, the same for every log (docs/defaults.md)."""
+    """V-DICE adapted to the log. Defaults are odice's own choice, the same for every log (docs/auto.md)."""
 
     lam: float = 0.5
     """lambda: weight of f*(R) against (1 - lambda) V(s). At 1/2 the weights of V have mean 1, so that their effective

@@ -39,7 +39,8 @@ from odice.training.train import train
 CANDIDATES: dict[str, dict[str, Any]] = {
     "clone": {"algo": "bc"},
     "clone of the best part": {"algo": "bc-10"},
-    "auto": {"algo": "auto"},
+    "auto near the log": {"algo": "auto", "distance": "near"},
+    "auto far from it": {"algo": "auto", "distance": "far"},
     "iql": {"algo": "iql"},
 }
 """Name of a candidate -> how it is trained."""
@@ -109,7 +110,8 @@ def decide(
         steps: Updates of each candidate.
         seed: Of training and of the estimators.
         holdout: Share of the episodes that judge and do not train.
-        candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto` and IQL.
+        candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto`
+            near the log and far from it, and IQL.
         confirm: Asked about a proposed schema that leaves doubts; False stops with the schema written.
         say: Called with a line of text at every stage.
         **options: More options of `odice.train` for all candidates, and of `odice.load`.

@@ -46,7 +46,7 @@ OWN_PROTOCOLS = {
         steps=20_000,
         eval_every=1_000,
         reward="return-spread",
-        source=f"{OWN.source}; length and reward map not compared with others (docs/defaults.md)",
+        source=f"{OWN.source}; length and reward map not compared with others (docs/auto.md)",
     )
 }
 """Algorithms that have their own in its place."""
