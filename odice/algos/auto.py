@@ -12,7 +12,7 @@ The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 | A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the return that followed in the |
 |                            | log without its luck (`predictability`, `return_weight` k), b(s) what the state alone   |
 |                            | explains (`policy_baseline`); e and C each in standard deviations                       |
-| evenness                   | every state keeps the weight that it has in the log: (w + k) / (n(s) + k) (`balance`)   |
+| balance                    | every state keeps its weight in the log: (w + kappa) / (n(s) + kappa), kappa `balance`  |
 | where V starts             | a high return of the log (`value_start`)                                                |
 | learning rates, the policy | fall along a cosine over the run (`cosine_steps`); averaged over it (`average`)         |
 

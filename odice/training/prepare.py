@@ -275,7 +275,7 @@ def columns_of(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray]
     algorithm, config = settings.algorithm, settings.config
     columns = make_columns(algorithm.reads(config), seen, settings.discount)
     believed = algorithm.setting(config, algorithm.credit, 1.0)
-    if "return_to_go" not in columns or believed == 1.0 or not np.ptp(seen.rewards):
+    if "return_to_go" not in columns or believed == 1.0 or not columns["return_to_go"].any():
         return columns, settings
     measured = credit(seen, settings.discount, settings.options.convention, predictability=believed)
     if believed is None:
