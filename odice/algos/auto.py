@@ -88,7 +88,7 @@ class AutoConfig(ODICEConfig):
     policy_baseline: bool = True
     """Take from the residual what the state alone explains of it (a network with V's widths, by least squares) before
     the policy's weights are made: what is left belongs to the action. Needs `policy_ess`."""
-    balance: float = 0.3
+    balance: float = 0.1
     """kappa in (w + kappa) / (n(s) + kappa), where n(s) is the mean of the policy's weight w in a state: every state
     counts as often as it is in the log, and where no action stands out all are imitated alike. 0 is off. Needs
     `policy_baseline`."""

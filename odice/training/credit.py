@@ -170,6 +170,7 @@ class _Log:
         self._unit = max(float(self._returns.std()), TINY)
         sample = dataset.observations[rows + self._owner(rows)].astype(np.float64)
         self._center, self._scale = sample.mean(axis=0), np.maximum(sample.std(axis=0), 1e-6)
+        self._bound = 1.0 if dataset.discrete else max(1.0, float(np.abs(dataset.actions[rows]).max()))
 
     def _owner(self, steps: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._data.starts, steps, side="right") - 1
@@ -179,7 +180,8 @@ class _Log:
 
     def take(self, steps: np.ndarray) -> _Steps:
         data, owner = self._data, self._owner(steps)
-        actions = np.eye(data.spec.action_dim)[data.actions[steps]] if data.discrete else data.actions[steps]
+        actions = data.actions[steps]
+        actions = np.eye(data.spec.action_dim)[actions] if data.discrete else actions / self._bound
         observations = self._observe(steps + owner)
         return _Steps(
             observations=observations,
