@@ -54,6 +54,21 @@ def test_evaluation():
 
 
 @pytest.mark.slow
+def test_policy_of_a_table_names_its_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{i // 5},{i % 5},{rng.normal()},{rng.choice(['low', 'high'])},{rng.normal()},{int(i % 5 == 4)}"
+        for i in range(100)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["episode,step,obs_heat,action,reward,truncated", *lines]))
+    settings = {"algo": "bc", "steps": 10, "batch_size": 16, "policy_hidden": (8,), "quiet": True, "allow": ["all"]}
+    run = odice.train(str(tmp_path / "log.csv"), out=tmp_path / "run", **settings)
+    shown = text(run.policy._repr_html_())
+    assert "obs_heat" in shown
+    assert "high, low" in shown
+
+
+@pytest.mark.slow
 def test_run_policy_comparison(log, tmp_path):
     run = odice.train(log, algo="bc", steps=40, batch_size=32, policy_hidden=(8,), out=tmp_path / "run", quiet=True)
     shown = text(run._repr_html_())

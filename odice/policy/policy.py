@@ -75,7 +75,7 @@ class Policy:
         rows = {
             "algorithm": about.get("algorithm"),
             "step": about.get("step"),
-            "input": ", ".join(column.name for column in self.columns) or f"{self.obs_dim} numbers",
+            "input": ", ".join(column["name"] for column in self.columns) or f"{self.obs_dim} numbers",
             "output": ", ".join(self.choices) or f"{self.action_dim} {'choices' if self.discrete else 'numbers'}",
             "environment": self.env_id,
             "data": data.get("source") if isinstance(data, Mapping) else None,

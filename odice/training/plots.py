@@ -33,7 +33,8 @@ def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
     if not panels:
         raise OdiceError(f"{run.path} has no numbers yet: nothing was logged.")
     figure = Canvas(figsize=(3.4 * len(panels), 2.9), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, name in zip(row, panels, strict=True):
         for one, frame, evaluation in zip(runs, frames, evaluations, strict=True):
             label = one.path.name if run.seeds else None
             if name == "return" and evaluation.height:
@@ -45,5 +46,5 @@ def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
                 axes.plot(frame["step"].to_list(), frame[name].to_list(), label=label)
         axes.set(title=name, xlabel="updates")
     if run.seeds:
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
+        figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
     return figure
