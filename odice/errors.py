@@ -36,7 +36,7 @@ def exit_code(work: Callable[[], int | None]) -> int:
     """Do the work of a command, and say in one sentence how it ended if it did not end well. Warnings become lines."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # the name of a file need not be text; it is no reason for a traceback
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr, flush=True)
     try:
         code = work()

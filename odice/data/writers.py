@@ -112,9 +112,9 @@ def save_minari(dataset: Dataset, path: str | Path) -> Path:
     is_id = isinstance(path, str) and MINARI_ID.fullmatch(path) is not None
     folder = Path(get_dataset_path(str(path))) if is_id else Path(path)
     name = str(path) if is_id else folder.name if MINARI_ID.fullmatch(folder.name) else f"{folder.name}-v0"
-    for name in ("costs", "propensities"):
-        if getattr(dataset, name) is not None:
-            raise OdiceError(f"{folder}: Minari has no place for {name}; save as .hdf5 or .parquet, which keep them.")
+    for field in ("costs", "propensities"):
+        if getattr(dataset, field) is not None:
+            raise OdiceError(f"{folder}: Minari has no place for {field}; save as .hdf5 or .parquet, which keep them.")
     if folder.exists():
         raise OdiceError(f"{folder}: exists already; Minari data sets are not overwritten, so choose another name.")
     meta, spec = dataset.meta, dataset.spec

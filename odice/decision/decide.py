@@ -131,7 +131,7 @@ def decide(
         schema_file = schema = _proposed_schema(Path(log), folder / "schema.toml", confirm, say)  # pyright: ignore
     elif isinstance(schema, str | Path):
         schema_file = Path(schema)
-    readable = {"schema": schema} if schema is not None else {}
+    readable: dict[str, Any] = {"schema": schema} if schema is not None else {}
     data = log if isinstance(log, Dataset) else load(log, **readable)
     _check(data, tuple(options.get("allow", ())), say)
     say(f"{data.n_episodes:,} episodes, {data.n_steps:,} steps; {holdout:.0%} of the episodes judge, the others train")

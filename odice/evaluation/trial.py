@@ -346,7 +346,7 @@ def _limits(x: np.ndarray, y: np.ndarray, limits: Range | tuple[float, float] | 
 
 def _tilted(values: np.ndarray, mean: float) -> np.ndarray:
     """Return probabilities proportional to exp(t value), with t such that they have this mean."""
-    low, high = 0.0, 1e4
+    low, high, weight = 0.0, 1e4, np.full(len(values), 1 / len(values))
     for _ in range(200):
         t = (low + high) / 2
         weight = np.exp(t * (values - values.max()))

@@ -48,9 +48,11 @@ def test_a_name_cannot_inject_an_entry(name):
     assert schema["reward"] == "reward"
 
 
-def test_words_that_cannot_be_pinned_are_only_named():
+def test_all_words_of_a_column_are_its_categories():
     data = table("x")
-    assert tomllib.loads(schema_text(data, propose(data), "x.csv", "x.toml"))["categories"] == ["action"]
+    categories = tomllib.loads(schema_text(data, propose(data), "x.csv", "x.toml"))["categories"]
+    assert set(categories) == {"action"}
+    assert {"a", "b|c", "d\ne", "f=g"} <= set(categories["action"])
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
