@@ -42,7 +42,17 @@ settings.load_profile("odice")
 
 TESTS = Path(__file__).parent
 
-PACKAGES_THAT_TRAIN = {"algos", "cli", "collection", "evaluation", "experiments", "sweeps", "training", "worlds"}
+PACKAGES_THAT_TRAIN = {
+    "algos",
+    "cli",
+    "collection",
+    "decision",
+    "evaluation",
+    "experiments",
+    "sweeps",
+    "training",
+    "worlds",
+}
 """Folders of tests that compile programs or start processes: slow unless marked fast."""
 
 

@@ -39,6 +39,7 @@ def assert_close(found, expected, tolerance=1e-5):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1 + float(jnp.max(jnp.abs(b)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [jax.nn.relu, jnp.tanh])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])

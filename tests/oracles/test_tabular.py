@@ -199,6 +199,7 @@ ORACLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "divergence", "lam"),
     [

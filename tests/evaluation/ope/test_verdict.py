@@ -121,6 +121,7 @@ def test_the_command_line(files, capsys, tmp_path):
     assert all(low <= value[end] <= high for value in values for end in ("mean", "low", "high"))
 
 
+@pytest.mark.slow
 def test_select_pays_for_the_choice_and_obeys_health(files, world, capsys, tmp_path):
     quick = ["--data", str(files / "log.npz"), "--discount", "0.9"]
     sick = replace(world.policy, about={"health": {"verdict": "do not deploy", "says": "do not deploy: x"}})
