@@ -1,6 +1,7 @@
 """What a notebook shows of odice's objects."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,19 @@ def test_evaluation():
     assert "Hopper-v5" in shown
     assert "50.0" in shown
     assert "cost" not in shown
+
+
+def test_estimates():
+    from odice.evaluation.ope.estimate import Estimates
+    from odice.evaluation.ope.intervals import Interval
+
+    one = SimpleNamespace(value=None, improvement=Interval(0.5, 0.25, 0.75, 0.3), unusable="too few episodes")
+    found = SimpleNamespace(
+        estimates={"one-step": one}, behavior=Interval(2.0, 1.0, 3.0, 1.1), verdict="cannot tell", judged_by="held out"
+    )
+    shown = text(Estimates._repr_html_(found))
+    for words in ("cannot tell", "2 (1 to 3)", "0.5 (0.25 to 0.75)", "too few episodes", "held out"):
+        assert words in shown
 
 
 @pytest.mark.slow
