@@ -57,7 +57,7 @@ def test_a_schema_is_written_corrected_and_used(tmp_path, capsys):
     file.write_text(tomlkit.dumps(schema))
     data = odice.load(log, schema=file)
     assert data.spec.obs_dim == 3 + 4 + 3
-    assert data.meta.action_names == ads.CREATIVES
+    assert data.meta.choices == ads.CREATIVES
     assert main(["data", "schema", str(log)]) == 2  # it exists, and may hold somebody's work
 
 
