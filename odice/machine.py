@@ -15,6 +15,8 @@ def cores() -> int:
 
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says how much memory a container may use."""
+UNLIMITED = 2**60
+"""A limit from here on is none: version 1 of cgroups writes the largest number of pages."""
 
 
 def memory() -> int | None:
@@ -23,7 +25,7 @@ def memory() -> int | None:
     for place in CONTAINER_LIMITS:
         with suppress(OSError, ValueError), open(place, encoding="ascii") as file:
             limits.append(int(file.read()))  # `max` where there is no limit
-    return min((limit for limit in limits if limit), default=None)
+    return min((limit for limit in limits if limit and limit < UNLIMITED), default=None)
 
 
 def _physical() -> int | None:

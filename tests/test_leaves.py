@@ -89,7 +89,10 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch):
     assert machine.cores() == 1
 
 
-def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
+def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch, tmp_path):
+    unlimited = tmp_path / "limit"
+    unlimited.write_text("9223372036854771712\n")
+    monkeypatch.setattr(machine, "CONTAINER_LIMITS", (str(unlimited),))
     monkeypatch.setattr(os, "sysconf_names", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 2}, raising=False)
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__, raising=False)
     assert machine.memory() == 4_096_000

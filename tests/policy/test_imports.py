@@ -19,7 +19,7 @@ def test_numpy_is_all_that_a_policy_imports():
     assert {"numpy", *names} <= set(loaded)
     assert not HEAVY & set(loaded)
     packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("odice.")}
-    leaves = {"odice.errors", "odice.files", "odice.action_map", "odice.encoding", "odice.jsonable"}
+    leaves = {f"odice.{name}" for name in ("errors", "files", "action_map", "encoding", "jsonable", "notebook")}
     assert packages == {"odice.policy", *leaves}
 
 
