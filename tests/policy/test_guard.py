@@ -162,7 +162,7 @@ def test_a_wide_observation_keeps_the_guard_small():
         ("guard", {"fall_back": 0.5}, "falls back no earlier than it warns"),
         ("observation", {"names": ["a"]}, "list of 3 words"),
         ("observation", {"low": [1.0]}, "list of 3 numbers"),
-        ("observation", {"high": None}, "is missing beside the guard"),
+        ("observation", {"high": None}, "is missing, and the guard needs it"),
     ],
 )
 def test_a_damaged_guard_is_refused(guard, tmp_path, group, change, said):
