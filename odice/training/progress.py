@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odice.d4rl import brief
+from odice.errors import OdiceError
+from odice.files import regular_file
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -121,11 +124,11 @@ def seeds_line(folders: Sequence[Path], steps: int) -> str:
 def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
     """The last complete row of a JSONL file that may be growing; empty if there is none."""
     try:
-        with file.open("rb") as handle:
-            handle.seek(max(0, file.stat().st_size - tail))
+        with regular_file(file, links=False) as handle:  # a pipe would stop the display
+            handle.seek(max(0, handle.seek(0, os.SEEK_END) - tail))
             lines = handle.read().split(b"\n")[:-1]
             row = json.loads(lines[-1]) if lines else {}
-    except (OSError, ValueError):
+    except (OdiceError, OSError, ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
 
