@@ -88,7 +88,7 @@ def test_the_run_learns_from_the_best_episodes_only():
     sizes = {}
     for algo in ("bc", "bc-10"):
         prepared = prepare(resolve(dataset, algo=algo, env="none", allow=("all",)))
-        sizes[algo] = prepared.facts["episodes"]
+        sizes[algo] = prepared.about.facts["episodes"]
         least = float(np.min(jax.device_get(prepared.source.action)))
         assert least == pytest.approx(0.0 if algo == "bc" else 0.9)
     assert sizes == {"bc": 10, "bc-10": 1}
