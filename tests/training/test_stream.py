@@ -1,5 +1,7 @@
 """Training from disk is training in memory, bit for bit."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +39,8 @@ def asking_for_initial_states(algo):
     def update(state, batch, key):
         state, metrics = algo.update(state, batch, key)
         mean = jnp.mean(batch.initial_obs)
-        value = jax.tree.map(lambda leaf: leaf + 1e-3 * mean if leaf.dtype == jnp.float32 else leaf, state.value)
+        params = jax.tree.map(lambda leaf: leaf + 1e-3 * mean, state.value.params)
+        value = dataclasses.replace(state.value, params=params)
         return state._replace(value=value), {**metrics, "initial": mean}
 
     return algo._replace(update=update, initial_states=True)
