@@ -34,11 +34,12 @@ toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in d
 docs: $(DOCS)    ## the documentation site in site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-test: $(STAMP)   ## everything CI runs: format, lint, types and all tests but the long ones
+test: $(STAMP)   ## everything CI runs: format, lint, types, all tests but the long ones, and the site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(PYTEST) -m "not long"
+	$(MAKE) docs
 
 check: $(STAMP)  ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .

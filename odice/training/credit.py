@@ -23,7 +23,7 @@ mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -280,18 +280,20 @@ def _fit(key, inputs, targets, fold, check):
             errors.append(jnp.mean(jnp.square(out - y[check]), axis=0))
         return tuple(errors)
 
-    def part(carry, begin):
+    def part(carry: Any, begin: Any):  # optax types parameters as a single array
         learned, best, errors = carry
         learned, _ = jax.lax.scan(update, learned, begin + jnp.arange(UPDATES // SNAPSHOTS))
-        now = unseen_errors(learned[0])
+        latest: Any = learned[0]
+        now = unseen_errors(latest)
         total = lambda error: jnp.sum(jnp.minimum(error, 1.0))  # an output worse than its mean will be its mean
         better = [total(new) < total(old) for new, old in zip(now, errors, strict=True)]
         keep = lambda b, new, old: jax.tree.map(lambda n, o: jnp.where(b, n, o), new, old)
-        best = tuple(keep(b, new, old) for b, new, old in zip(better, learned[0], best, strict=True))
+        best = tuple(keep(b, new, old) for b, new, old in zip(better, latest, best, strict=True))
         errors = tuple(keep(b, new, old) for b, new, old in zip(better, now, errors, strict=True))
         return (learned, best, errors), None
 
-    first = (nets, optimizer.init(nets)), nets, unseen_errors(nets)
+    start: Any = nets
+    first = (start, optimizer.init(start)), nets, unseen_errors(nets)
     begins = jnp.arange(SNAPSHOTS) * (UPDATES // SNAPSHOTS)
     (_, best, errors), _ = jax.lax.scan(part, first, begins)
     return best, errors
