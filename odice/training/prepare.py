@@ -226,7 +226,9 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
         source = rows = Streamed(dataset, convention, fitted, columns)
     else:
         seen = fitted.apply(dataset)
-        columns, settings = columns_of(settings, seen)
+        # the credit is measured on the observations that a streamed data set has, so that both give the same bits
+        measured = settings.algorithm.credit is not None
+        columns, settings = columns_of(settings, _as_seen(settings, dataset, fitted) if measured else seen)
         rows = to_transitions(seen, convention, columns)
         if options.suboptimal is not None:
             rows = rows._replace(expert=_expert_rows(seen, facts["demonstrations"], convention))

@@ -290,6 +290,6 @@ def test_failures_are_what_the_command_ends_with(d4rl, tmp_path, capfd):
     command = ["reproduce", "curves", "--data-dir", str(d4rl), "--logs", "hopper-medium-v2", "--algos", "odice"]
     command += ["--seeds", "1", "--steps", "10", "--retries", "0", "--out", str(tmp_path / "out")]
     assert main(command) == 2
-    assert "1 of 1 cells did not finish: hopper-medium-v2/odice/seed-0 failed" in capfd.readouterr().err
+    assert "1 of 1 runs did not finish: hopper-medium-v2/odice/seed-0 failed" in capfd.readouterr().err
     assert main([*command, "--report-only"]) == 2
     assert "No run of curves has begun" in capfd.readouterr().err

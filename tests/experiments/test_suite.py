@@ -36,7 +36,7 @@ MAKE = """
 import sys
 from pathlib import Path
 from odice.experiments.suite import SuiteLog, SuiteFolder, ReplayLog, make_log
-from tests.collection.test_suite import SMALL
+from tests.experiments.test_suite import SMALL
 log = SuiteLog("", ReplayLog("odice/LQR-v0", "full-replay", budget=int(sys.argv[2]), training=SMALL), 1)
 make_log("lqr", log, SuiteFolder(Path(sys.argv[1]), quiet=True))
 """

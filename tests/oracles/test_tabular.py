@@ -229,7 +229,7 @@ def test_a_critic_removes_the_bias_of_one_next_state(name, divergence, lam):
     exact = UNBIASED[name](mdp, log, lam=lam, divergence=divergence)
     options = OFF | {"gradient": GRADIENT[name], "divergence": divergence, "lam": lam}
     off, policy, both = (
-        train_full_batch("auto", transitions, double_sampling=how, **options)[~mdp.terminal]
+        train_full_batch("auto", transitions, **{**options, "double_sampling": how})[~mdp.terminal]
         for how in ("off", "policy", "both")
     )
     assert np.max(np.abs(off - exact)) > 1

@@ -122,9 +122,9 @@ def test_fqe_and_doubly_robust(log, behavior):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dual-dice", "gen-dice", "gradient-dice"])
-def test_dice(log, behavior, name):
+def test_dice(log, name):
     """As importance sampling: the policy with the behavior's noise."""
-    found = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=behavior.spread)
+    found = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=np.array([NOISE / LIMIT]))
     gap = exact(GAIN, NOISE, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
     assert found.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
     assert found.mass == pytest.approx(1, abs=0.3)
