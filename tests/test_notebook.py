@@ -85,6 +85,7 @@ def test_policy_of_a_table_names_its_columns(tmp_path):
 @pytest.mark.slow
 def test_run_policy_comparison(log, tmp_path):
     run = odice.train(log, algo="bc", steps=40, batch_size=32, policy_hidden=(8,), out=tmp_path / "run", quiet=True)
+    assert repr(run).startswith(f"Run({str(run.path)!r}: finished")
     shown = text(run._repr_html_())
     assert "bc" in shown
     assert "finished 40 updates" in shown

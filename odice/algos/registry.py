@@ -84,7 +84,7 @@ _REGISTRY: dict[str, Entry] = {}
 
 
 def register(name: str, config: type, **declared: Any) -> Callable:
-    """Decorates a factory `(config, spec) -> Algo`; the first line of its docstring says what the algorithm is.
+    """Decorates a factory `(config, spec) -> Algo`; the first paragraph of its docstring says what the algorithm is.
 
     `declared` are fields of `Entry`, from `imitates` on. A name that is taken is refused.
     """
@@ -97,7 +97,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
         fields = {field.name for field in dataclasses.fields(config)}
         if "batch_size" not in fields:
             raise OdiceError(f"The config of {name!r} needs a field batch_size: transitions per update.")
-        summary = ((factory.__doc__ or name).strip().splitlines() or [name])[0]
+        summary = " ".join((factory.__doc__ or name).strip().split("\n\n")[0].split()) or name
         if "discount" not in fields:
             declared.setdefault("discount", None)
         _check_declarations(name, declared, fields)

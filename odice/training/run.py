@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One run on disk, or several seeds of it."""
 
@@ -71,6 +71,10 @@ class Run:
         from odice.training.plots import run_figure
 
         return run_figure(self, metrics)
+
+    def __repr__(self) -> str:
+        what = f"{len(self.seeds)} seeds" if self.seeds else self._ending()
+        return f"Run({str(self.path)!r}: {what})"
 
     def _repr_html_(self) -> str:
         if self.seeds:
