@@ -25,7 +25,8 @@ e(s, a), the mean of R over next states (`core.expected`):
     policy   e in place of R in w                                              OptiDICE's remedy; V stays biased
     both     and V minimises E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed  two networks; no bias (`core.vdice`)
 
-Each part is switched off by its setting; with all of them off this is V-DICE. docs/auto.md has the measurements.
+Each part is switched off by its setting; with all of them off this is V-DICE. Measured in
+docs/explanation/auto.md.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ SHARES: dict[Distance, float] = {"near": 0.5, "medium": 0.2, "far": 0.1}
 
 @dataclass(frozen=True)
 class AutoConfig(ODICEConfig):
-    """V-DICE adapted to the log. Defaults are odice's own choice, the same for every log (docs/auto.md)."""
+    """V-DICE adapted to the log. Defaults are odice's own choice, the same for every log (docs/explanation/auto.md)."""
 
     lam: float = 0.5
     """lambda: weight of f*(R) against (1 - lambda) V(s). At 1/2 the weights of V have mean 1, so that their effective

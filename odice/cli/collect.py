@@ -25,8 +25,8 @@ class Collect:
     recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"] | None = (
         None
     )
-    """What to collect; all but `random` and `planner` train SAC first (docs/collect.md). In a maze the default is
-    `planner` (docs/mazes.md)."""
+    """What to collect; all but `random` and `planner` train SAC first (docs/howto/collect.md). In a maze the default is
+    `planner` (docs/howto/mazes.md)."""
     steps: int | None = None
     """Steps to write; 100,000, of a replay all of it."""
     seed: int = 0

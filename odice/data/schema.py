@@ -37,7 +37,7 @@ MAX_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns of a table by role, and what the table itself cannot say; see docs/tables.md.
+    """Columns of a table by role, and what the table itself cannot say; see docs/howto/tables.md.
 
     A role that is not given is taken from the usual names, or absent. `TableFlags` has the same as flags.
     """
@@ -173,9 +173,10 @@ class Schema:
 
 @dataclass(frozen=True)
 class TableFlags:
-    """What the columns of a table mean: the flags of `odice data`, `odice train` and `odice imitate` (docs/tables.md).
+    """What the columns of a table mean: the flags of `odice data`, `odice train` and `odice imitate`.
 
-    `X_column` names the column of the schema's role X; the other flags are the schema's entries themselves.
+    docs/howto/tables.md explains them. `X_column` names the column of the schema's role X; the other flags are the
+    schema's entries themselves.
     """
 
     observation_columns: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The paper's lemmas and theorems as measurements, in float64, on the gradients that training uses.
 
-`docs/theory.md` says what each row shows, and where the paper's text needs a correction.
+`docs/explanation/theory.md` says what each row shows, and where the paper's text needs a correction.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Protocol(NamedTuple):
 OWN = Protocol(
     normalize_obs=True,
     convention="bootstrap",
-    source="odice's own choice: cloning failed on raw observations (docs/results.md); steps with a next state count",
+    source="odice's own: cloning failed on raw observations (docs/research/results.md); steps with a next state count",
 )
 """What holds where no preset is chosen."""
 
@@ -46,7 +46,7 @@ OWN_PROTOCOLS = {
         steps=20_000,
         eval_every=1_000,
         reward="return-spread",
-        source=f"{OWN.source}; length and reward map not compared with others (docs/auto.md)",
+        source=f"{OWN.source}; length and reward map not compared with others (docs/explanation/auto.md)",
     )
 }
 """Algorithms that have their own in its place."""

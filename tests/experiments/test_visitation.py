@@ -1,5 +1,5 @@
 """Fixed points of the gradient rules: the gradients against autodiff, the solutions against the oracles, against
-training, and against what the proofs of docs/visitation.md say."""
+training, and against what the proofs of docs/explanation/visitation.md say."""
 
 import jax
 import jax.numpy as jnp
