@@ -106,7 +106,7 @@ class SuiteLog(NamedTuple):
     about: str
     recipe: ReplayLog | Walk | Choices
     minutes: float
-    """Of one core, about, on the machine of docs/howto/suite.md."""
+    """Of one core, about, on the machine of docs/research/suite.md."""
 
 
 ANTS = {

@@ -2,7 +2,7 @@
 
 `run` trains the registered algorithms `vdice-true`, `sdice` and `odice` on a log of 800 moves and measures, per rule
 and seed, whether the greedy walk on V finds a goal, and whether V tells the cells of the data from the others. A seed
-draws the log and the networks. docs/explanation/toy.md has the results.
+draws the log and the networks. docs/research/toy.md has the results.
 """
 
 from __future__ import annotations

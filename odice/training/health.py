@@ -1,7 +1,7 @@
 """Whether a run learned: what its algorithm declares healthy, and what holds for every algorithm.
 
 `watch` looks at each row of metrics while the run trains, `judge` at the whole run when it ends. Neither changes what
-is computed. Limits were calibrated on runs that are known to be good and to have failed (docs/explanation/health.md).
+is computed. Limits were calibrated on runs that are known to be good and to have failed (docs/research/health.md).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ of the behavior.
 
 "Better" is a bound above 0, and only such a bound is stated. No answer is given where the policy was trained on the
 episodes or with fewer than 30 episodes, and no bound where the policy is outside the data in more than a third of the
-states. docs/explanation/estimates.md says how often stated bounds were false on worlds with known truth.
+states. docs/research/estimates.md says how often stated bounds were false on worlds with known truth.
 """
 
 from __future__ import annotations
