@@ -140,17 +140,17 @@ def policy_value(critic: Critic, draws: Draws, obs: Float[Array, "b obs"], tempe
     return jnp.sum(draws.prob[None] * inside, axis=1)
 
 
-class Drawn(NamedTuple):
+class AlgaeDraws(NamedTuple):
     """The policy's actions at first states and at next states."""
 
     first: Draws
     there: Draws
 
 
-def draw_both(policy, batch: Batch, key) -> Drawn:
+def draw_both(policy, batch: Batch, key) -> AlgaeDraws:
     assert batch.initial_obs is not None
     key_first, key_there = jax.random.split(key)
-    return Drawn(draw(policy, key_first, batch.initial_obs, 1), draw(policy, key_there, batch.next_obs, 1))
+    return AlgaeDraws(draw(policy, key_first, batch.initial_obs, 1), draw(policy, key_there, batch.next_obs, 1))
 
 
 def mixed(share: float, online: Heads, target: Heads) -> Heads:
@@ -158,7 +158,7 @@ def mixed(share: float, online: Heads, target: Heads) -> Heads:
     return share * online + (1 - share) * jnp.broadcast_to(min_over_heads(target)[None], online.shape)
 
 
-def critic_gradient(cfg: AlgaeDICEConfig, how: Rule, state: State, batch: Batch, drawn: Drawn, temperature):
+def critic_gradient(cfg: AlgaeDICEConfig, how: Rule, state: State, batch: Batch, drawn: AlgaeDraws, temperature):
     """The rule's gradient of J, and R and Q(s, a) of the batch."""
     assert batch.initial_obs is not None
     target_next = policy_value(state.target, drawn.there, batch.next_obs, temperature)

@@ -234,7 +234,7 @@ def policy_loss(cfg: UnionConfig, policy, log_entropy, weight: Float[Array, " b"
     return loss + jnp.exp(log_entropy) * log_pi, log_pi
 
 
-class Parts(NamedTuple):
+class UnionParts(NamedTuple):
     """The parts of an algorithm of this frame."""
 
     init: Callable[..., State]
@@ -244,7 +244,7 @@ class Parts(NamedTuple):
     """(state, batch, reward, key): V, pi and its entropy's weight, for these rewards."""
 
 
-def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
+def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> UnionParts:
     """The steps that a config and a frame make."""
     discriminator_learner = Learner(cfg.discriminator_lr)
     value_learner = Learner(cfg.value_lr, cfg.value_weight_decay)
@@ -291,7 +291,7 @@ def union_parts(cfg: UnionConfig, frame: Frame, spec: Spec) -> Parts:
             metrics |= {"entropy": -log_pi, "entropy_weight": jnp.exp(actor.log_entropy)}
         return state._replace(value=value, actor=actor_learner.step(state.actor, Actor(gradient, held))), metrics
 
-    return Parts(init, learn_discriminator, learn_policy)
+    return UnionParts(init, learn_discriminator, learn_policy)
 
 
 def in_two_stages(steps: int, first, then):

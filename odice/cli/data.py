@@ -22,7 +22,7 @@ EXIT_FINDINGS = 1
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceArgs:
     """Where the data are."""
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
@@ -58,7 +58,7 @@ class Source:
 class Inspect:
     """Say what a data set holds and what is wrong with it. Exit code 1 if there are errors."""
 
-    source: tyro.conf.OmitArgPrefixes[Source]
+    source: tyro.conf.OmitArgPrefixes[SourceArgs]
     json: bool = False
     """Print the report as JSON."""
     html: Path | None = None
@@ -90,7 +90,7 @@ class Inspect:
 class Convert:
     """Write a data set in another layout: D4RL HDF5 (.hdf5), Parquet (.parquet) or Minari (an id or a folder)."""
 
-    source: tyro.conf.OmitArgPrefixes[Source]
+    source: tyro.conf.OmitArgPrefixes[SourceArgs]
     out: Path
     """Where to write; the suffix says how."""
     to: str | None = None

@@ -14,7 +14,7 @@ from odice.errors import OdiceError
 if TYPE_CHECKING:
     from odice.experiments.reproduce import StudyLog, StudyRun
     from odice.reports.compare import Comparison
-    from odice.reports.tables import Table
+    from odice.reports.tables import ReportTable
     from odice.sweeps.runs import SweepRun
 
 ABOUT = (
@@ -185,7 +185,7 @@ def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
     return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}."
 
 
-def _tables(study: str, comparison: Comparison, about: str) -> list[Table]:
+def _tables(study: str, comparison: Comparison, about: str) -> list[ReportTable]:
     from odice.experiments import reproduction
 
     if study == "figure3":
@@ -209,7 +209,7 @@ def _figures(study: str, comparison: Comparison, about: str, out: Path) -> list[
     return [save(made, out / f"{study}{suffix}") for suffix in (".png", ".pdf")]
 
 
-def _texts(tables: list[Table], comparison: Comparison, stem: Path) -> list[Path]:
+def _texts(tables: list[ReportTable], comparison: Comparison, stem: Path) -> list[Path]:
     from odice.reports import html
     from odice.reports import tables as writers
 
@@ -226,7 +226,7 @@ PRINTED_COLUMNS = 8
 """Columns of numbers that fit beside the names of data sets in a terminal."""
 
 
-def _show(tables: list[Table]) -> None:
+def _show(tables: list[ReportTable]) -> None:
     from rich.console import Console
 
     from odice.reports.tables import for_terminal
@@ -239,7 +239,7 @@ def _show(tables: list[Table]) -> None:
             console.print(for_terminal(part))
 
 
-def _parts(table: Table) -> list[Table]:
+def _parts(table: ReportTable) -> list[ReportTable]:
     """A wide table as several, each with the names at the left; the note stands below the last."""
     first, width = table.words, len(table.head)
     starts = range(first, width, PRINTED_COLUMNS)

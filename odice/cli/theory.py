@@ -13,7 +13,7 @@ from odice.errors import OdiceError
 from odice.files import complete_file
 
 if TYPE_CHECKING:
-    from odice.experiments.check import Check
+    from odice.experiments.check import ClaimCheck
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Args:
     """Also write the results to this file."""
 
 
-def _print(checks: list[Check]) -> None:
+def _print(checks: list[ClaimCheck]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -45,7 +45,7 @@ def _print(checks: list[Check]) -> None:
     Console().print(table)
 
 
-def _write(path: Path, seed: int, checks: list[Check]) -> None:
+def _write(path: Path, seed: int, checks: list[ClaimCheck]) -> None:
     text = json.dumps({"seed": seed, "checks": [check._asdict() for check in checks]}, indent=2)
     try:
         with complete_file(path) as unfinished:

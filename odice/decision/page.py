@@ -22,7 +22,7 @@ POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Check:
+class Checked:
     """One thing that could be wrong: how it was checked and what came out."""
 
     state: Literal["good", "bad", "not checked"]
@@ -191,16 +191,16 @@ def _cost_sentence(data: Dataset, estimates: Estimates | None) -> str:
     )
 
 
-def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Check]:
+def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Checked]:
     outside = estimates.outside
     checks = [
-        Check(
+        Checked(
             "good" if outside <= 0.1 else "bad",
             "Known ground",
             f"In {outside:.0%} of the log's states the policy does what was hardly ever done there; the log cannot "
             "show what happens then.",
         ),
-        Check(
+        Checked(
             "good" if estimates.episodes >= 200 else "bad",
             "Enough episodes",
             f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}.",
@@ -209,10 +209,10 @@ def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Check]:
     if health:
         state = {"good": "good", "not checked": "not checked"}.get(str(health.get("verdict")), "bad")
         words = health.get("says") or health.get("reason") or health.get("verdict")
-        checks.append(Check(state, "Training", f"The run's own check: {words}."))  # pyright: ignore[reportArgumentType]
+        checks.append(Checked(state, "Training", f"The run's own check: {words}."))  # pyright: ignore[reportArgumentType]
     else:
         checks.append(
-            Check("not checked", "Training", "There is no run behind this policy, so its training is unknown.")
+            Checked("not checked", "Training", "There is no run behind this policy, so its training is unknown.")
         )
     return checks
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Check(NamedTuple):
+class ClaimCheck(NamedTuple):
     """A claim, the measurement, and whether the claim holds."""
 
     source: str
@@ -17,7 +17,7 @@ class Check(NamedTuple):
     numbers: dict[str, float]
 
 
-def check(source: str, claim: str, measured: str, passed: bool | np.bool, **numbers) -> Check:
+def check(source: str, claim: str, measured: str, passed: bool | np.bool, **numbers) -> ClaimCheck:
     """`measured` is a format string over `numbers`."""
     numbers = {name: float(number) for name, number in numbers.items()}
-    return Check(source, claim, measured.format(**numbers), bool(passed), numbers)
+    return ClaimCheck(source, claim, measured.format(**numbers), bool(passed), numbers)

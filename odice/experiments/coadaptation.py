@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from odice.core import gradients
-from odice.experiments.check import Check, check
+from odice.experiments.check import ClaimCheck, check
 from odice.experiments.pairs import GAMMA, PEARSON, At, Family, with_mirrors
 
 BETA = 3 * np.sqrt(3) / 4
 """The maximum of sin(phi) (1 + |cos(phi)|), from Definition 3."""
 
 
-def lemma_2(rng: np.random.Generator, count: int = 2000, size: int = 6) -> Check:
+def lemma_2(rng: np.random.Generator, count: int = 2000, size: int = 6) -> ClaimCheck:
     """x.A.y for orthonormal x, y: the paper's bound holds, half of it is the sharp one."""
     a = rng.normal(size=(count, size, size))
     a = a + a.transpose(0, 2, 1)
@@ -108,7 +108,7 @@ def _theorem_3_holds(c: Curvature) -> tuple[bool, float]:
     return bool(follows and np.all(c.change[assumed] <= (-c.scale * c.bracket + tolerance)[assumed])), float(error)
 
 
-def theorem_3(family: Family) -> Check:
+def theorem_3(family: Family) -> ClaimCheck:
     """The bound on the change of Psi holds where its assumption does; how often that is, on real networks."""
     c = curvature(family)
     holds, error = _theorem_3_holds(c)
@@ -131,7 +131,7 @@ def theorem_3(family: Family) -> Check:
     )
 
 
-def theorem_3_well_conditioned(family: Family) -> Check:
+def theorem_3_well_conditioned(family: Family) -> ClaimCheck:
     """Where beta is small enough for the bound to promise a fall, Psi falls."""
     c = curvature(family)
     holds, error = _theorem_3_holds(c)
@@ -148,7 +148,7 @@ def theorem_3_well_conditioned(family: Family) -> Check:
     )
 
 
-def theorem_3_mirror(family: Family) -> Check:
+def theorem_3_mirror(family: Family) -> ClaimCheck:
     """Negating a network's last layer keeps Psi and every angle but negates l and the change of Psi."""
     c = curvature(with_mirrors(family))
     ratio = lambda column: np.median(np.abs(np.sum(column.reshape(2, -1), axis=0))) / np.median(np.abs(column))
@@ -179,7 +179,7 @@ def _noise_flips(
     return bool(gap(noise) * gap(0.0) < 0), bool(gap(-noise) * gap(0.0) < 0)
 
 
-def theorem_4(rng: np.random.Generator, count: int = 500, states: int = 4, size: int = 7) -> Check:
+def theorem_4(rng: np.random.Generator, count: int = 500, states: int = 4, size: int = 7) -> ClaimCheck:
     """The proof's noise flips V(s') - V(s) when K means the eigenvalues of A A^T; Kmin / 2 serves as C as well."""
     paper, sharp, opposite = [], [], []
     for _ in range(count):
@@ -205,7 +205,7 @@ def theorem_4(rng: np.random.Generator, count: int = 500, states: int = 4, size:
     )
 
 
-def theorem_4_eigenvalues() -> Check:
+def theorem_4_eigenvalues() -> ClaimCheck:
     """Definition 4 read literally, with the eigenvalues of a square A itself, does not carry the proof: a shear."""
     a = np.array([[1.0, 10.0], [0.0, 1.0]])  # eigenvalues 1 and 1, singular values 10.1 and 0.099
     weak = np.linalg.svd(a)[0][:, 1]  # the direction in which features hardly move

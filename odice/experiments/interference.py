@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.core import gradients
-from odice.experiments.check import Check, check
+from odice.experiments.check import ClaimCheck, check
 from odice.experiments.pairs import GAMMA, At, Family, fast_jit, orthogonal_step
 
 
@@ -21,7 +21,7 @@ def _slope(steps: np.ndarray, changes: np.ndarray) -> float:
     return np.polyfit(np.log(steps), np.log(np.median(np.abs(changes), axis=0)), 1)[0]
 
 
-def theorem_1(family: Family) -> Check:
+def theorem_1(family: Family) -> ClaimCheck:
     """The backward step does not touch L_1 to first order, if projected; the true gradient's does."""
     lengths = jnp.logspace(-3, -5, 9)
 
@@ -60,7 +60,7 @@ def _angles(at: At):
     return norm_here / (GAMMA * norm_there), cosine, 1 - cosine**2
 
 
-def theorem_2(family: Family) -> Check:
+def theorem_2(family: Family) -> ClaimCheck:
     """The total loss falls for eta above the bound and rises below it."""
     margins = jnp.array([0.05, 0.5, 5.0])
 
@@ -110,7 +110,7 @@ def theorem_2(family: Family) -> Check:
     )
 
 
-def theorem_2_maximum() -> Check:
+def theorem_2_maximum() -> ClaimCheck:
     """Over k the bound peaks at k = cos(phi) / 2 with cot^2(phi) / 4; from plane vectors with a prescribed angle."""
     phi, k = jnp.linspace(0.05, 1.5, 30)[:, None], jnp.linspace(0.01, 2.0, 400)[None, :]
 
@@ -133,7 +133,7 @@ def theorem_2_maximum() -> Check:
     )
 
 
-def theorem_2_linear_term(family: Family, lam: float = 0.5) -> Check:
+def theorem_2_linear_term(family: Family, lam: float = 0.5) -> ClaimCheck:
     """With (1 - lam) V(s) added, Theorem 2's bound is no longer enough, but cot^2(phi) / 4 is."""
 
     def measure(at: At):
@@ -164,7 +164,7 @@ def theorem_2_linear_term(family: Family, lam: float = 0.5) -> Check:
     )
 
 
-def linear_direction(single: Family, batch: Family) -> Check:
+def linear_direction(single: Family, batch: Family) -> ClaimCheck:
     """The linear term's gradient lies on F's line for one sample (pointing the other way), and off it for a batch."""
 
     def measure(at: At):

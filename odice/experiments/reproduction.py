@@ -22,7 +22,7 @@ from odice.reports.compare import Comparison, Curve, Group, curve
 from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
 from odice.reports.palette import COLORS, LIGHT
 from odice.reports.runs import RunEvaluation, RunRecord, read_run
-from odice.reports.tables import Cell, Table, spread
+from odice.reports.tables import Cell, ReportTable, spread
 from odice.training.loggers import rows
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def label(method: str) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def score_table(comparison: Comparison, title: str, note: str) -> Table:
+def score_table(comparison: Comparison, title: str, note: str) -> ReportTable:
     """Data sets down, methods across; after an algorithm's columns the published scores, where one belongs to the data.
 
     A published number is shown only where the runs of its algorithm were evaluated in the environment of the data set.
@@ -91,7 +91,7 @@ def score_table(comparison: Comparison, title: str, note: str) -> Table:
     empty = [
         f"No published number belongs to {data}: its runs were evaluated in {env}." for data, env in elsewhere.items()
     ]
-    return Table(title, head, body, " ".join([note, unit, *sources, *empty]))
+    return ReportTable(title, head, body, " ".join([note, unit, *sources, *empty]))
 
 
 PUBLISHED = {"paper": paper_score, "CORL": corl_score}
@@ -136,7 +136,7 @@ def _score(score: Score | None) -> Cell:
     return Cell("") if score is None else Cell(score.text, score.mean)
 
 
-def robustness_table(comparison: Comparison, note: str) -> Table:
+def robustness_table(comparison: Comparison, note: str) -> ReportTable:
     """The percent difference of the worst episode at the last evaluation, mean over seeds."""
     body = []
     for data in comparison.data:
@@ -150,7 +150,7 @@ def robustness_table(comparison: Comparison, note: str) -> Table:
         f"100 (worst - mean) / |mean| over the first {WORST_OF} episodes of a run's last evaluation, mean over seeds; "
         "0 is the most robust."
     )
-    return Table(
+    return ReportTable(
         "Percent difference of the worst episode",
         ["data", *map(label, comparison.methods)],
         body,
@@ -158,7 +158,7 @@ def robustness_table(comparison: Comparison, note: str) -> Table:
     )
 
 
-def sensitivity_table(comparison: Comparison, note: str) -> Table:
+def sensitivity_table(comparison: Comparison, note: str) -> ReportTable:
     """How far scores lie apart over lambda: of S-DICE, and of O-DICE for each eta."""
     body = []
     for data in comparison.data:
@@ -175,7 +175,7 @@ def sensitivity_table(comparison: Comparison, note: str) -> Table:
             cells = [Cell(f"{value:.1f}", value) for value in ends]
             body.append([Cell(data), Cell(name), Cell(eta), Cell(best), *cells, Cell(str(len(values)), len(values))])
     head = ["data", "method", "eta", "best lambda", "best", "worst", "apart", "lambdas"]
-    return Table("Over lambda", head, body, f"{note} Mean over seeds of the last ten evaluations.", words=3)
+    return ReportTable("Over lambda", head, body, f"{note} Mean over seeds of the last ten evaluations.", words=3)
 
 
 def parse(method: str) -> tuple[str, dict[str, str]]:

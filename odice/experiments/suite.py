@@ -67,7 +67,7 @@ class ReplayLog:
 
 
 @dataclass(frozen=True)
-class Walk:
+class MazeWalks:
     """Walks of a planner in a maze."""
 
     env: str
@@ -104,7 +104,7 @@ class SuiteLog(NamedTuple):
     """A log of the suite."""
 
     about: str
-    recipe: ReplayLog | Walk | Choices
+    recipe: ReplayLog | MazeWalks | Choices
     minutes: float
     """Of one core, about, on the machine of docs/research/suite.md."""
 
@@ -126,9 +126,9 @@ def _suite() -> dict[str, SuiteLog]:
         logs[f"{robot}-full-replay"] = SuiteLog(full, ReplayLog(env, "full-replay"), 5)
     for size in ("umaze", "medium", "large"):
         about = "a ball walks from anywhere to anywhere; the reward is at one goal"
-        logs[f"pointmaze-{size}-diverse"] = SuiteLog(about, Walk(f"pointmaze-{size}-diverse", 200_000), 1)
+        logs[f"pointmaze-{size}-diverse"] = SuiteLog(about, MazeWalks(f"pointmaze-{size}-diverse", 200_000), 1)
     for name, about in ANTS.items():
-        logs[name] = SuiteLog(f"D4RL's ant in D4RL's maze, {about}", Walk(name, 200_000), 2)
+        logs[name] = SuiteLog(f"D4RL's ant in D4RL's maze, {about}", MazeWalks(name, 200_000), 2)
     logs["hospital"] = SuiteLog("five treatments, one outcome per stay; half right", Choices(HOSPITAL, 1000), 0.1)
     logs["cartpole-mixture"] = SuiteLog(
         "ten habits of balancing a pole, eight of them bad", Choices(CARTPOLE, 1000), 0.1

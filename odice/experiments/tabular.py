@@ -12,7 +12,7 @@ Policy = Float[Arr, "states actions"]
 Visits = Float[Arr, "states actions"]
 
 
-class World(NamedTuple):
+class TabularWorld(NamedTuple):
     """A finite MDP. Entering a terminal state ends the episode."""
 
     transition: Float[Arr, "states actions states"]
@@ -31,23 +31,23 @@ class World(NamedTuple):
         return bool(np.allclose(np.max(self.transition, axis=2), 1.0))
 
 
-def step_matrix(world: World, policy: Policy) -> Float[Arr, "states states"]:
+def step_matrix(world: TabularWorld, policy: Policy) -> Float[Arr, "states states"]:
     """P_pi(s' | s), without the way into terminal states."""
     return np.einsum("sa,sat->st", policy, world.onward)
 
 
-def visits(world: World, policy: Policy, start: Float[Arr, " states"], discount: float) -> Visits:
+def visits(world: TabularWorld, policy: Policy, start: Float[Arr, " states"], discount: float) -> Visits:
     """Discounted visits to each pair, sum_t discount^t P(s_t, a_t)."""
     matrix = np.eye(len(start)) - discount * step_matrix(world, policy).T
     return np.linalg.solve(matrix, start)[:, None] * policy
 
 
-def mean_return(world: World, policy: Policy) -> float:
+def mean_return(world: TabularWorld, policy: Policy) -> float:
     """Discounted return from the world's start."""
     return float(np.sum(visits(world, policy, world.initial, world.discount) * world.reward))
 
 
-def best_policy(world: World, allowed: Bool[Arr, "states actions"]) -> Policy:
+def best_policy(world: TabularWorld, allowed: Bool[Arr, "states actions"]) -> Policy:
     """The best policy among the allowed actions, by policy iteration."""
     policy = allowed / np.maximum(allowed.sum(1, keepdims=True), 1)
     for _ in range(1000):
@@ -65,17 +65,17 @@ def best_policy(world: World, allowed: Bool[Arr, "states actions"]) -> Policy:
 
 def random_world(
     rng: np.random.Generator, states: int = 30, actions: int = 3, branching: int = 1, discount: float = 0.95
-) -> World:
+) -> TabularWorld:
     """Transitions to `branching` random states each, random rewards, a few start states, no terminal state."""
     transition = np.zeros((states, actions, states))
     for s, a in np.ndindex(states, actions):
         transition[s, a, rng.choice(states, branching, replace=False)] = rng.dirichlet(np.ones(branching))
     initial = np.zeros(states)
     initial[:3] = 1 / 3
-    return World(transition, rng.uniform(size=(states, actions)), initial, np.zeros(states, bool), discount)
+    return TabularWorld(transition, rng.uniform(size=(states, actions)), initial, np.zeros(states, bool), discount)
 
 
-def grid_world(side: int = 6, slip: float = 0.0, discount: float = 0.95) -> World:
+def grid_world(side: int = 6, slip: float = 0.0, discount: float = 0.95) -> TabularWorld:
     """A square grid without walls: start in one corner, goal in the opposite one (reward 1, the end).
 
     A step slips to a random direction with probability `slip`. A diagonal of cells costs 0.2 to enter, except for one
@@ -90,16 +90,16 @@ def grid_world(side: int = 6, slip: float = 0.0, discount: float = 0.95) -> Worl
     costly = (cells.sum(1) == side - 1) & (cells[:, 0] != 1)
     arrival = np.where(np.arange(side**2) == goal, 1.0, np.where(costly, -0.2, 0.0))
     initial, terminal = np.eye(side**2)[0], np.eye(side**2, dtype=bool)[goal]
-    return World(transition, transition @ arrival, initial, terminal, discount)
+    return TabularWorld(transition, transition @ arrival, initial, terminal, discount)
 
 
-def noisy_policy(world: World, noise: float, rng: np.random.Generator) -> Policy:
+def noisy_policy(world: TabularWorld, noise: float, rng: np.random.Generator) -> Policy:
     """The best policy, replaced by a random one (drawn per state) with probability `noise`."""
     best = best_policy(world, np.ones(world.reward.shape, bool))
     return (1 - noise) * best + noise * rng.dirichlet(np.ones(best.shape[1]), size=len(best))
 
 
-def data_distribution(world: World, behavior: Policy) -> Visits:
+def data_distribution(world: TabularWorld, behavior: Policy) -> Visits:
     """What an endless log of the behavior holds: its discounted visitation, normalized, without terminal states."""
     logged = visits(world, behavior, world.initial, world.discount) * ~world.terminal[:, None]
     return logged / logged.sum()

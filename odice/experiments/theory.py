@@ -11,11 +11,11 @@ import numpy as np
 
 from odice.core.divergences import DIVERGENCES
 from odice.experiments import coadaptation, interference
-from odice.experiments.check import Check, check
+from odice.experiments.check import ClaimCheck, check
 from odice.experiments.pairs import fast_jit, networks, quadratics
 
 
-def lemma_1() -> Check:
+def lemma_1() -> ClaimCheck:
     """The weight f*' is never negative."""
     y = jnp.linspace(-50.0, 50.0, 20_001)
     slope = lambda d, y: jax.grad(lambda y: jnp.sum(d.conjugate(y)))(y)
@@ -32,7 +32,7 @@ def lemma_1() -> Check:
     )
 
 
-def checks(seed: int = 0, draws: int = 800) -> list[Check]:
+def checks(seed: int = 0, draws: int = 800) -> list[ClaimCheck]:
     """Every check, in the paper's order; the process keeps its float32 outside of this call."""
     rng = np.random.default_rng(seed)
     with jax.enable_x64(True):

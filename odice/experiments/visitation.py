@@ -18,12 +18,12 @@ from numpy import ndarray as Arr
 
 from odice.core import divergences
 from odice.core.gradients import FORWARD_FLOOR
-from odice.experiments.tabular import Policy, Visits, World
+from odice.experiments.tabular import Policy, TabularWorld, Visits
 
 Theta = Float[Arr, " features"]
 
 
-class Rows(NamedTuple):
+class WeightedRows(NamedTuple):
     """Data as rows (s, a) with a mean over next states, or (s, a, s') one by one, in features of V."""
 
     state: Arr
@@ -36,22 +36,24 @@ class Rows(NamedTuple):
     """gamma E[phi(s')], 0 where s' is terminal."""
 
 
-def expected_rows(world: World, data: Visits, features: Arr) -> Rows:
+def expected_rows(world: TabularWorld, data: Visits, features: Arr) -> WeightedRows:
     """One row per pair: the mean over next states is taken inside the residual."""
     state, action = np.nonzero(data)
     ahead = world.discount * world.onward[state, action] @ features
-    return Rows(state, action, data[state, action], world.reward[state, action], features[state], ahead)
+    return WeightedRows(state, action, data[state, action], world.reward[state, action], features[state], ahead)
 
 
-def sampled_rows(world: World, data: Visits, features: Arr) -> Rows:
+def sampled_rows(world: TabularWorld, data: Visits, features: Arr) -> WeightedRows:
     """One row per transition, as training sees them: each next state has a residual of its own."""
     joint = data[:, :, None] * world.transition
     state, action, following = np.nonzero(joint)
     ahead = world.discount * features[following] * ~world.terminal[following, None]
-    return Rows(state, action, joint[state, action, following], world.reward[state, action], features[state], ahead)
+    return WeightedRows(
+        state, action, joint[state, action, following], world.reward[state, action], features[state], ahead
+    )
 
 
-class Rule(NamedTuple):
+class BackwardRule(NamedTuple):
     """What becomes of the backward gradient: how much of it, and which part along the forward one is removed."""
 
     name: str
@@ -60,32 +62,32 @@ class Rule(NamedTuple):
     """`none`, `batch` (one projection of the mean gradients, as Algorithm 1) or `sample` (each transition's own)."""
 
 
-TRUE, SEMI = Rule("true", 1.0), Rule("semi", 0.0)
+TRUE, SEMI = BackwardRule("true", 1.0), BackwardRule("semi", 0.0)
 
 
-def orthogonal(eta: float, projection: str = "batch") -> Rule:
-    return Rule("orthogonal", eta, projection)
+def orthogonal(eta: float, projection: str = "batch") -> BackwardRule:
+    return BackwardRule("orthogonal", eta, projection)
 
 
 class Problem(NamedTuple):
     """linear . theta + share . scale f*((r + (ahead - here) theta) / scale), and the rule that takes its gradient."""
 
-    rows: Rows
+    rows: WeightedRows
     linear: Theta
     strength: float
     """Factor of the nonlinear term: lambda, or 1 in the alpha form."""
     divergence: str
-    rule: Rule
+    rule: BackwardRule
     scale: float = 1.0
     """alpha."""
 
 
-def lam_problem(rows: Rows, lam: float, divergence: str, rule: Rule) -> Problem:
+def lam_problem(rows: WeightedRows, lam: float, divergence: str, rule: BackwardRule) -> Problem:
     """(1 - lam) E_D[V(s)] + lam E_D[f*(R)]: every state of the data is a start, as in the paper's Algorithm 1."""
     return Problem(rows, (1 - lam) * rows.share @ rows.here, lam, divergence, rule)
 
 
-def alpha_problem(rows: Rows, start: Theta, discount: float, alpha: float, divergence: str) -> Problem:
+def alpha_problem(rows: WeightedRows, start: Theta, discount: float, alpha: float, divergence: str) -> Problem:
     """(1 - gamma) E_start[V(s)] + alpha E_D[f*(R / alpha)] with its true gradient: the textbook dual, OptiDICE's."""
     return Problem(rows, (1 - discount) * start, 1.0, divergence, TRUE, alpha)
 

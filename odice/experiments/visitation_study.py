@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 from odice.core import divergences, gradients
 from odice.experiments.tabular import (
     Policy,
+    TabularWorld,
     Visits,
-    World,
     best_policy,
     data_distribution,
     grid_world,
@@ -31,8 +31,8 @@ from odice.experiments.visitation import (
     SEMI,
     TRUE,
     Problem,
-    Rows,
     Solution,
+    WeightedRows,
     alpha_problem,
     cloned,
     expected_rows,
@@ -45,7 +45,7 @@ from odice.experiments.visitation import (
     weights,
 )
 
-WORLDS: dict[str, Callable[[np.random.Generator], World]] = {
+WORLDS: dict[str, Callable[[np.random.Generator], TabularWorld]] = {
     "random, deterministic": partial(random_world, branching=1),
     "random, stochastic": partial(random_world, branching=3),
     "grid, deterministic": lambda rng: grid_world(),
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
     name: str
     seed: int
-    world: World
+    world: TabularWorld
     data: Visits
     behavior: Policy
 
@@ -116,7 +116,7 @@ def correlation(d: Visits, optimum: Visits, data: Visits) -> float:
     return float(share @ (a * b) / size) if size > 0 else 0.0
 
 
-def implied_discount(world: World, d: Visits, start: Float[Arr, " states"]) -> float:
+def implied_discount(world: TabularWorld, d: Visits, start: Float[Arr, " states"]) -> float:
     """The g with which d(s) is a visitation of its own policy: least squares of d(s) on start(s) and inflow(s)."""
     states = d.sum(1)
     inflow = step_matrix(world, cloned(d, np.ones_like(d))).T @ states
@@ -152,7 +152,7 @@ def _attracted(solution: Solution) -> bool:
     return solution.reached and solution.least > -1e-12
 
 
-def matched_eta(rows: Rows, lam: float, divergence: str, discount: float) -> float:
+def matched_eta(rows: WeightedRows, lam: float, divergence: str, discount: float) -> float:
     """The eta = 1 / (1 - gamma rho) at which the orthogonal rule's flow has the world's discount."""
     theta, eta = solve(lam_problem(rows, lam, divergence, orthogonal(1.0))).theta, 1 / (1 - discount)
     for _ in range(100):
@@ -165,14 +165,14 @@ def matched_eta(rows: Rows, lam: float, divergence: str, discount: float) -> flo
     return eta
 
 
-def second_stage(case: Case, rows: Rows, ratio: Float[Arr, " rows"], features: Arr) -> Visits:
+def second_stage(case: Case, rows: WeightedRows, ratio: Float[Arr, " rows"], features: Arr) -> Visits:
     """IDRL's second stage: the state ratio of a policy given by its action ratio w(a|s), from the flow of its visits.
 
     min over U of (1 - gamma) E_D[U(s)] + E_D(s) f*(E_a[w(a|s) (gamma U(s') - U(s))]); w(s) = f*' there.
     """
     seen = np.flatnonzero(case.states)
     member = (rows.state[None] == seen[:, None]) * (rows.share * ratio)[None] / case.states[seen][:, None]
-    states = Rows(
+    states = WeightedRows(
         seen, np.zeros_like(seen), case.states[seen], np.zeros(len(seen)), member @ rows.here, member @ rows.ahead
     )
     problem = alpha_problem(states, case.states @ features, case.world.discount, 1.0, "soft-chi2")
@@ -183,7 +183,7 @@ def second_stage(case: Case, rows: Rows, ratio: Float[Arr, " rows"], features: A
     return d
 
 
-def two_stages(case: Case, rows: Rows, lam: float, divergence: str, features: Arr) -> Visits:
+def two_stages(case: Case, rows: WeightedRows, lam: float, divergence: str, features: Arr) -> Visits:
     """IDRL's two stages: semi-gradient weights as w(a|s), then their state ratio."""
     problem = lam_problem(rows, lam, divergence, SEMI)
     ratio = weights(problem, solve(problem).theta) * lam / (1 - lam)  # its mean over actions is 1 in a table
@@ -306,7 +306,7 @@ def descend(
     return mass(problem, np.asarray(total) / (steps // 2), case.data.shape)
 
 
-class Study(NamedTuple):
+class VisitationStudy(NamedTuple):
     """Every row that was measured."""
 
     tables: list[Row]
@@ -323,9 +323,9 @@ def batch_study(case: Case, divergence: str, lam: float = 0.5, eta: float = 1.0,
         yield {**case.labels, "divergence": divergence, "lam": lam, "eta": eta, "batch": batch, "discount": measured}
 
 
-def run(seeds: int, advance: Callable[[str], None] = lambda what: None) -> Study:
+def run(seeds: int, advance: Callable[[str], None] = lambda what: None) -> VisitationStudy:
     """The whole study in float64; the process keeps its float32 outside of this call. `advance` is called per world."""
-    study = Study([], [], [], [])
+    study = VisitationStudy([], [], [], [])
     with jax.enable_x64(True), threadpool_limits(1):
         for name in WORLDS:
             for seed in range(seeds):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from odice.reports import html
 from odice.reports.charts import Series, line_chart
 from odice.reports.compare import Comparison
-from odice.reports.tables import Table, aggregates, count, improvement, overview, results, single_runs
+from odice.reports.tables import ReportTable, aggregates, count, improvement, overview, results, single_runs
 
 BAND = "Mean over seeds; the band is one standard deviation, within the range of the seeds."
 
@@ -16,7 +16,7 @@ def run_page(
     comparison: Comparison,
     title: str = "Report on runs",
     lead: str = "",
-    first: Sequence[Table] = (),
+    first: Sequence[ReportTable] = (),
     images: Sequence[bytes] = (),
 ) -> str:
     """Render a comparison.

@@ -28,7 +28,7 @@ class Cell(NamedTuple):
     best: bool = False
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     title: str
     head: list[str]
     rows: list[list[Cell]]
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 # --- their content ----------------------------------------------------------------------------------------------------
 
 
-def tables(comparison: Comparison, max_columns: int = MAX_COLUMNS) -> list[Table]:
+def tables(comparison: Comparison, max_columns: int = MAX_COLUMNS) -> list[ReportTable]:
     """All tables, without those that would be empty or too wide."""
     wide = len(comparison.methods) > max_columns
     candidates = [
@@ -52,7 +52,7 @@ def tables(comparison: Comparison, max_columns: int = MAX_COLUMNS) -> list[Table
     return [table for table in candidates if table and table.rows]
 
 
-def results(comparison: Comparison) -> Table:
+def results(comparison: Comparison) -> ReportTable:
     """Each method on each data set."""
     best = {
         data: max((g.interval.value for g in comparison.of(data) if g.interval), default=None)
@@ -80,10 +80,10 @@ def results(comparison: Comparison) -> Table:
                 *([Cell(group.health or "–")] if healthy else []),
             ]
         )
-    return Table("Results", head, rows, _protocol(comparison), words=2)
+    return ReportTable("Results", head, rows, _protocol(comparison), words=2)
 
 
-def overview(comparison: Comparison) -> Table | None:
+def overview(comparison: Comparison) -> ReportTable | None:
     """Data sets in rows, methods in columns; None unless there are several of both."""
     if len(comparison.data) < 2 or len(comparison.methods) < 2:
         return None
@@ -100,10 +100,10 @@ def overview(comparison: Comparison) -> Table | None:
         ]
         rows.append([Cell(data + unit), *cells])
     note = "Mean ± standard deviation over seeds; normalized scores unless a row says return; the best is bold."
-    return Table("Overview", ["data", *comparison.methods], rows, note)
+    return ReportTable("Overview", ["data", *comparison.methods], rows, note)
 
 
-def aggregates(comparison: Comparison) -> Table | None:
+def aggregates(comparison: Comparison) -> ReportTable | None:
     """Each method over all the data sets that are compared."""
     data, methods = comparison.shared
     if len(methods) < 2 and len(data) < 2:
@@ -126,10 +126,10 @@ def aggregates(comparison: Comparison) -> Table | None:
         f"{'; the optimality gap is how far runs stay below a score of 100' if scored else ''}. "
         f"Intervals: stratified bootstrap over seeds.{left if missing else ''}"
     )
-    return Table("Over all data", head, rows, note)
+    return ReportTable("Over all data", head, rows, note)
 
 
-def improvement(comparison: Comparison) -> Table | None:
+def improvement(comparison: Comparison) -> ReportTable | None:
     """The probability that the method of a row beats that of a column."""
     data, methods = comparison.ranked
     if len(methods) < 2:
@@ -147,10 +147,10 @@ def improvement(comparison: Comparison) -> Table | None:
         "The chance that a run of the row's method beats one of the column's on the same data, over "
         f"{count(len(data), 'data set')}; a tie counts half; 95 % stratified bootstrap intervals."
     )
-    return Table("Probability of improvement", ["method", *methods], rows, note)
+    return ReportTable("Probability of improvement", ["method", *methods], rows, note)
 
 
-def single_runs(comparison: Comparison) -> Table:
+def single_runs(comparison: Comparison) -> ReportTable:
     """Every run, finished or not."""
     head = [
         "data",
@@ -184,7 +184,7 @@ def single_runs(comparison: Comparison) -> Table:
                     Cell(clean(run.path, 300)),
                 ]
             )
-    return Table("Runs", head, rows, "Runs that are not finished are in no average.", words=2)
+    return ReportTable("Runs", head, rows, "Runs that are not finished are in no average.", words=2)
 
 
 def state(run: RunRecord) -> str:
@@ -255,7 +255,7 @@ def count(number: int, what: str) -> str:
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
-def for_terminal(table: Table) -> RichTable:
+def for_terminal(table: ReportTable) -> RichTable:
     from rich.markup import escape
     from rich.table import Table as RichTable
 
@@ -300,7 +300,7 @@ def comma_separated(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def table_csv(table: Table) -> str:
+def table_csv(table: ReportTable) -> str:
     """The cells as they are shown, with a line of heads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -320,7 +320,7 @@ def _no_formula(text: str) -> str:
     return re.sub(rf"(^|[;,\t\r\n])(\s*)(?=[{FORMULA}])", r"\1\2'", text)
 
 
-def table_markdown(table: Table) -> str:
+def table_markdown(table: ReportTable) -> str:
     lines = [f"## {table.title}", "", _markdown_row(table.head)]
     lines.append("|" + "".join("---|" if i < table.words else "--:|" for i in range(len(table.head))))
     marked = (
@@ -354,7 +354,7 @@ def _tex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
-def table_latex(table: Table) -> str:
+def table_latex(table: ReportTable) -> str:
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     return "\n".join(
         [
@@ -374,7 +374,7 @@ def table_latex(table: Table) -> str:
     )
 
 
-def _latex_rows(table: Table) -> Iterator[str]:
+def _latex_rows(table: ReportTable) -> Iterator[str]:
     """A row that begins with a bracket would be taken for an option of the line break before it."""
     for row in table.rows:
         cells = (f"\\textbf{{{_tex(cell.text)}}}" if cell.best else _tex(cell.text) for cell in row)

@@ -6,10 +6,10 @@ import pytest
 
 from odice.cli.main import main
 from odice.experiments import theory
-from odice.experiments.check import Check
+from odice.experiments.check import ClaimCheck
 
-GOOD = Check("Theorem 9", "two is even", "2 mod 2 = 0", True, {"rest": 0.0})
-BAD = Check("Theorem 10", "three is even", "3 mod 2 = 1", False, {"rest": 1.0})
+GOOD = ClaimCheck("Theorem 9", "two is even", "2 mod 2 = 0", True, {"rest": 0.0})
+BAD = ClaimCheck("Theorem 10", "three is even", "3 mod 2 = 1", False, {"rest": 1.0})
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from odice.envs.hospital import HOSPITAL, greedy_treatment
 from odice.envs.make import make, resolve
 from odice.errors import OdiceError
 from odice.experiments import suite
-from odice.experiments.suite import SUITE, Choices, ReplayLog, SuiteFolder, SuiteLog, Walk, chosen, make_log
+from odice.experiments.suite import SUITE, Choices, MazeWalks, ReplayLog, SuiteFolder, SuiteLog, chosen, make_log
 from odice.training.pool import ONE_THREAD
 
 SMALL = Training(
@@ -112,13 +112,13 @@ def test_a_walk_is_the_same_bytes_again(tmp_path):
     pytest.importorskip("gymnasium_robotics")
     files = []
     for name in ("a", "b"):
-        make_log("x", SuiteLog("", Walk("pointmaze-umaze-diverse", 400), 1), SuiteFolder(tmp_path / name))
+        make_log("x", SuiteLog("", MazeWalks("pointmaze-umaze-diverse", 400), 1), SuiteFolder(tmp_path / name))
         files.append((tmp_path / name / "x-local.hdf5").read_bytes())
     assert files[0] == files[1]
 
 
 def test_a_walk_of_the_ant(tmp_path):
-    made = make_log("x", SuiteLog("", Walk("antmaze-umaze-diverse", 60), 1), SuiteFolder(tmp_path))
+    made = make_log("x", SuiteLog("", MazeWalks("antmaze-umaze-diverse", 60), 1), SuiteFolder(tmp_path))
     assert (made.n_steps, made.spec.obs_dim, made.meta.env_id) == (60, 29, "antmaze-umaze-diverse")
 
 

@@ -10,7 +10,7 @@ from odice.algos import make
 from odice.core import divergences, gradients
 from odice.experiments import visitation as v
 from odice.experiments import visitation_study as study
-from odice.experiments.tabular import World, best_policy, mean_return, random_world, step_matrix, visits
+from odice.experiments.tabular import TabularWorld, best_policy, mean_return, random_world, step_matrix, visits
 from odice.training.loop import initial_state
 from odice.types import Spec, Transitions
 from tests.oracles import tabular as oracle
@@ -24,7 +24,7 @@ def _float64():
         yield
 
 
-def as_oracle(world: World) -> oracle.TabularMDP:
+def as_oracle(world: TabularWorld) -> oracle.TabularMDP:
     return oracle.TabularMDP(world.transition, world.reward, world.initial, world.terminal, world.discount)
 
 
@@ -32,7 +32,7 @@ def log(case: study.Case) -> oracle.Log:
     return oracle.exact_log(as_oracle(case.world), case.behavior)
 
 
-def rows(case: study.Case) -> v.Rows:
+def rows(case: study.Case) -> v.WeightedRows:
     return v.expected_rows(case.world, case.data, case.table)
 
 
@@ -99,7 +99,7 @@ def test_the_projection_per_sample_acts_on_each_row():
     problem = v.lam_problem(rows(case), 0.6, "kl", v.orthogonal(0.7, "sample"))
     theta = np.random.default_rng(2).normal(size=problem.linear.size) / 3
     one = lambda i: problem._replace(
-        rows=v.Rows(*(column[i : i + 1] for column in problem.rows)),
+        rows=v.WeightedRows(*(column[i : i + 1] for column in problem.rows)),
         linear=np.zeros_like(theta),
         rule=v.orthogonal(0.7),
     )
@@ -228,7 +228,7 @@ def test_training_rests_where_the_solver_says(eta):
 
     def exact(features) -> np.ndarray:
         here, ahead = features[sampled.state], 0.8 * features[sampled.next_state]
-        data = v.Rows(sampled.state, sampled.action, sampled.share, reward, here, ahead)
+        data = v.WeightedRows(sampled.state, sampled.action, sampled.share, reward, here, ahead)
         solution = v.solve(v.lam_problem(data, 0.5, "soft-chi2", v.orthogonal(eta)))
         assert solution.reached
         return (features @ solution.theta)[~mdp.terminal]

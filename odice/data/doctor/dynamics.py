@@ -21,7 +21,7 @@ MAX_WIDTH = 400  # beyond this (images, one-hot codes) a linear model per column
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _LinearSteps:
     """One-step changes as a linear model sees them, in units of a quarter of each column's usual range."""
 
     middle: np.ndarray
@@ -77,7 +77,7 @@ def teleports(scan: Scan) -> Iterator[Finding]:
     )
 
 
-def _suspects(data: Dataset, model: _Steps, count: int) -> np.ndarray:
+def _suspects(data: Dataset, model: _LinearSteps, count: int) -> np.ndarray:
     """Rows after which the state jumps.
 
     With the starts of five episodes or more known, a jump in half of the telling columns must land among them: resets
@@ -98,7 +98,7 @@ def _suspects(data: Dataset, model: _Steps, count: int) -> np.ndarray:
     return np.concatenate(hits)
 
 
-def _comes_back(data: Dataset, rows: np.ndarray, model: _Steps) -> np.ndarray:
+def _comes_back(data: Dataset, rows: np.ndarray, model: _LinearSteps) -> np.ndarray:
     """Whether the state after next is near the one before: a faulty reading, not a reset. Either side of it counts."""
     owner = np.searchsorted(data.ends, rows)
     at = rows + owner
@@ -114,14 +114,14 @@ def _comes_back(data: Dataset, rows: np.ndarray, model: _Steps) -> np.ndarray:
     return back
 
 
-def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _Steps:
+def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _LinearSteps:
     """Fit the one-step model on a sample, three times, each time without the rows that fit worst."""
     obs, features, after = take(scan.dataset, rows)
     columns = scan.observation
     low, _, middle, _, high = columns.quantiles
     scale = np.where(high > low, (high - low) / 4, np.where(columns.std > 0, columns.std, 1.0))
     none = np.empty(0, np.float32)
-    model = _Steps(_f32(middle), _f32(scale), none, _f32(columns.low), _f32(columns.high), none, none)
+    model = _LinearSteps(_f32(middle), _f32(scale), none, _f32(columns.low), _f32(columns.high), none, none)
     x, change = _inputs(obs, features, model).astype(np.float64), (after - obs) / scale
     keep = np.isfinite(x).all(axis=1) & np.isfinite(change).all(axis=1)  # float32 may overflow in between
     weights, typical = np.zeros((x.shape[1], obs.shape[1])), np.zeros(obs.shape[1])
@@ -142,7 +142,7 @@ def _fit(scan: Scan, rows: np.ndarray, rng: np.random.Generator) -> _Steps:
     return replace(model, weights=_f32(weights), limit=_f32(limit), telling=(most > limit) & ~still)
 
 
-def _inputs(obs: np.ndarray, features: np.ndarray, model: _Steps) -> np.ndarray:
+def _inputs(obs: np.ndarray, features: np.ndarray, model: _LinearSteps) -> np.ndarray:
     usual = np.clip((obs - model.middle) / model.scale, -8, 8)  # a broken reading must not shake every prediction
     return np.concatenate([np.ones((len(obs), 1), np.float32), usual, features], axis=1)
 
