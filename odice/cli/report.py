@@ -22,6 +22,8 @@ class Args:
     """Files to write, by their suffix: .html (one page), .md, .tex, .csv, or the curves as .png, .pdf, .svg."""
     format: Literal["table", "markdown", "latex", "csv"] = "table"
     """What to print."""
+    last: int = 10
+    """The number of a run is the mean of so many evaluations at its end; ten is the paper's."""
 
 
 def run(args: Args) -> int:
@@ -30,7 +32,7 @@ def run(args: Args) -> int:
 
     for out in args.out:
         check_suffix(out)
-    comparison = report(args.runs)
+    comparison = report(args.runs, last=args.last)
     if args.format == "table":
         show(comparison)
     else:

@@ -182,7 +182,9 @@ def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
     where = NOT_D4RL if flags.suite else D4RL
     settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
     more = f", {' '.join(flags.set)}" if flags.set else ""
-    return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}."
+    done = sum((cell.path / "result.json").exists() for cell in cells)
+    partial = "" if done == len(cells) else f" {done} of {len(cells)} runs are finished."
+    return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}.{partial}"
 
 
 def _tables(study: str, comparison: Comparison, about: str) -> list[ReportTable]:

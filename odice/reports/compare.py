@@ -1,7 +1,8 @@
 """Compare runs: the seeds of a method on a data set, then methods over data sets.
 
 A method is an algorithm with its settings. Settings are named only where they differ between runs of that algorithm on
-the same data. The number of a run is the paper's: the mean of its last ten evaluations. Only finished runs count.
+the same data. The number of a run is the mean of its last evaluations, ten of them as in the paper. Only finished runs
+count.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Group:
     scored: bool
     """Whether numbers are normalized scores. Otherwise they are returns."""
     runs: tuple[RunRecord, ...]
+    counted: int = FINAL
+    """How many of a run's last evaluations its number is the mean of."""
 
     @property
     def unit(self) -> str:
@@ -98,7 +101,7 @@ class Group:
     @property
     def final_evaluations(self) -> int:
         """How many evaluations the number of a run is the mean of, at least."""
-        return min((len(run.evaluations[-FINAL:]) for run in self._evaluated), default=0)
+        return min((len(run.evaluations[-self.counted :]) for run in self._evaluated), default=0)
 
     @property
     def updates_per_second(self) -> float | None:
@@ -120,10 +123,10 @@ class Group:
         return curve(at)
 
     def final(self, run: RunRecord) -> float:
-        return float(np.mean([self.value(point) for point in run.evaluations[-FINAL:]]))
+        return float(np.mean([self.value(point) for point in run.evaluations[-self.counted :]]))
 
     def worst_of(self, run: RunRecord) -> float:
-        return min(self.number(point.worst, point) for point in run.evaluations[-FINAL:])
+        return min(self.number(point.worst, point) for point in run.evaluations[-self.counted :])
 
     def value(self, point: RunEvaluation) -> float:
         return self.number(point.mean, point)
@@ -233,8 +236,10 @@ class Comparison:
         }
 
 
-def compare(runs: Iterable[str | Path | Run]) -> Comparison:
-    """Read run folders, or folders of them, and group the runs."""
+def compare(runs: Iterable[str | Path | Run], last: int = FINAL) -> Comparison:
+    """Read run folders, or folders of them, and group the runs; a run counts by the mean of its `last` evaluations."""
+    if last < 1:
+        raise OdiceError(f"The number of a run is the mean of at least 1 evaluation, got {last} (--last).")
     records, skipped = read_runs(runs)
     if not records:
         why = f" ({skipped[0]})" if skipped else ""
@@ -250,7 +255,7 @@ def compare(runs: Iterable[str | Path | Run]) -> Comparison:
         for data in {run.data for run in records}
     }
     made = [
-        Group(data, method, scored[data], tuple(sorted(members, key=lambda run: run.seed)))
+        Group(data, method, scored[data], tuple(sorted(members, key=lambda run: run.seed)), last)
         for (data, method), members in groups.items()
     ]
     return Comparison(

@@ -9,6 +9,7 @@ from odice.errors import OdiceError
 from odice.reports import html, tables
 from odice.reports.compare import Comparison, compare
 from odice.reports.pages import run_page
+from odice.reports.runs import FINAL
 from odice.training.run import Run
 
 TEXTS: dict[str, Callable[[Comparison], str]] = {
@@ -20,16 +21,19 @@ TEXTS: dict[str, Callable[[Comparison], str]] = {
 FIGURES = (".png", ".pdf", ".svg")
 
 
-def report(runs: str | Path | Run | Sequence[str | Path | Run], out: str | Path | None = None) -> Comparison:
+def report(
+    runs: str | Path | Run | Sequence[str | Path | Run], out: str | Path | None = None, *, last: int = FINAL
+) -> Comparison:
     """Compare the seeds, methods and data sets of run directories.
 
     Args:
         runs: run directories, or folders of them; nothing else is read.
         out: a file to write, by its suffix as .html (one page), .md, .tex, .csv, or .png, .pdf, .svg (curves).
+        last: the number of a run is the mean of so many evaluations at its end.
     """
     if out is not None:
         check_suffix(out)
-    comparison = compare([runs] if isinstance(runs, str | Path | Run) else runs)
+    comparison = compare([runs] if isinstance(runs, str | Path | Run) else runs, last)
     if out is not None:
         write(comparison, out)
     return comparison

@@ -1,7 +1,12 @@
 """Which runs a table or figure of the paper is made of, and that the command trains, continues and writes them."""
 
+import csv
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from itertools import product
 
 import h5py
 import numpy as np
@@ -13,6 +18,7 @@ from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
 from odice.data.doctor import inspect
 from odice.errors import OdiceError
 from odice.experiments import reproduce, suite
+from odice.experiments.published import LABELS, paper_score
 from odice.experiments.reproduce import (
     STUDIES,
     StudyOptions,
@@ -22,7 +28,8 @@ from odice.experiments.reproduce import (
     seeds_of,
     study_cells,
 )
-from tests.d4rl_files import write
+from tests.d4rl_files import write, write_all
+from tests.reports.made import make_run as made_run
 
 
 def names(cells):
@@ -155,6 +162,74 @@ def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
     assert "94.1 ± 1.6" in table
     assert main(command) == 0
     assert "finished already" in capfd.readouterr().out
+
+
+SMALL = ["--seeds", "1", "--steps", "20", "--eval-every", "20", "--eval-episodes", "1"]
+SMALL += ["--set", "value_hidden=[8]", "policy_hidden=[8]", "critic_hidden=[8]"]
+OURS = ["TD3+BC", "CQL", "IQL", "EQL", "OptiDICE", "OptiDICE, paper protocol", "f-DVL", "S-DICE", "S-DICE, lam 0.6"]
+OURS += ["O-DICE", "O-DICE, reference"]
+IN_THE_PAPER = ("td3-bc", "cql", "iql", "eql", "optidice", "fdvl", "sdice", "odice")
+
+
+def table_rows(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_whole_table_from_finished_runs(tmp_path, capfd):
+    """Fifteen rows, eleven columns of ours, and the paper's 120 numbers beside the right ones."""
+    data, out = tmp_path / "d4rl", tmp_path / "out"
+    write_all(data)
+    found, missing = d4rl_sources(STUDIES["table1"], (), data)
+    assert missing == []
+    cells, _, _ = study_cells(STUDIES["table1"], found, (), StudyOptions(seeds=1), out / "runs")
+    assert len(cells) == 15 * 11 - 5  # O-DICE's lambda is 0.6 on five data sets
+    for cell in cells[:-1]:
+        made_run(cell.path, env=cell.group.split("/")[0], reference=(0.0, 200.0))
+    command = ["reproduce", "table1", "--data-dir", str(data), "--out", str(out), "--seeds", "1", "--report-only"]
+    assert main(command) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "159 of 160 runs are finished" in shown
+    rows = table_rows(out / "table1.csv")
+    assert [row["data"] for row in rows] == [*STUDIES["table1"].data]
+    assert [name for name in rows[0] if name in OURS] == OURS
+    assert {row[name] for row in rows for name in OURS} == {"55.0", "–"}
+    assert rows[-1]["O-DICE, reference"] == "–"  # the last run has not begun
+    published = {(row["data"], name): row[f"{name}: paper"] for row in rows for name in OURS if f"{name}: paper" in row}
+    expected = {
+        (data, LABELS[algo]): paper_score(data, algo) for data, algo in product(STUDIES["table1"].data, IN_THE_PAPER)
+    }
+    assert published == {key: score.text for key, score in expected.items()}
+    made_run(cells[-1].path, env="AntMaze_Large-v5", reference=(0.0, 200.0))
+    assert main(command) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "runs are finished" not in shown
+    assert "evaluated in AntMaze_Large-v5" in shown
+    last = table_rows(out / "table1.csv")[-1]
+    assert [last[name] for name in last if name.endswith(": paper")] == [""] * 8
+
+
+@pytest.mark.long
+def test_the_whole_table_on_fifteen_small_files(tmp_path, capfd):
+    """Every run of Table 1 through the driver, killed in the middle: nothing is trained twice, and no cell is empty."""
+    data, out = tmp_path / "d4rl", tmp_path / "out"
+    write_all(data)
+    command = ["reproduce", "table1", "--data-dir", str(data), "--out", str(out), *SMALL]
+    driver = subprocess.Popen([sys.executable, "-m", "odice", *command], stdout=subprocess.DEVNULL)
+    finished = lambda: {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/seed-0/result.json")}
+    while len(before := finished()) < 5:
+        assert driver.poll() is None
+        time.sleep(0.5)
+    driver.kill()
+    driver.wait()
+    assert main(command) == 0
+    assert "of them finished already" in capfd.readouterr().out
+    after = finished()
+    assert len(after) == 15 * 11 - 5 - 15  # runs of one length are the same under both protocols of OptiDICE
+    assert before.items() <= after.items()
+    rows = table_rows(out / "table1.csv")
+    assert [row["data"] for row in rows] == [*STUDIES["table1"].data]
+    assert all(np.isfinite(float(row[name])) for row in rows for name in OURS)
 
 
 def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):

@@ -30,6 +30,17 @@ def test_the_number_of_a_run_is_the_mean_of_its_last_ten_evaluations(tmp_path):
     assert not group.interval.known
 
 
+def test_how_many_evaluations_count_can_be_chosen(tmp_path, capsys):
+    make_run(tmp_path / "a", [[0.0], [100.0], [160.0]])  # scores 0, 50 and 80
+    (group,) = odice.report(tmp_path, last=2).groups
+    assert group.interval.value == pytest.approx(65.0)
+    assert group.worst == pytest.approx(50.0)
+    assert main(["report", str(tmp_path), "--last", "2"]) == 0
+    assert "the mean of its last 2 evaluations;" in " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(tmp_path), "--last", "0"]) == 2
+    assert "at least 1 evaluation, got 0 (--last)" in capsys.readouterr().err
+
+
 def test_seeds_are_averaged(tmp_path):
     for seed, level in enumerate((100.0, 120.0, 170.0)):
         make_run(tmp_path / f"seed-{seed}", [[level - 10, level + 10]], seed=seed)
