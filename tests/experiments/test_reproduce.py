@@ -118,10 +118,10 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
 
 def test_a_wide_table_is_printed_in_parts():
     from odice.cli.reproduce import _parts
-    from odice.reports.tables import Cell, Table
+    from odice.reports.tables import Cell, ReportTable
 
     head = ["data", *(f"c{i}" for i in range(1, 19))]
-    table = Table("T", head, [[Cell(name) for name in head]], "note")
+    table = ReportTable("T", head, [[Cell(name) for name in head]], "note")
     parts = _parts(table)
     assert [part.head for part in parts] == [["data", *head[1:9]], ["data", *head[9:17]], ["data", *head[17:]]]
     assert [[cell.text for cell in part.rows[0]] for part in parts] == [part.head for part in parts]
