@@ -34,7 +34,7 @@ def blocks(name: str) -> list[str]:
 
 def commands(name: str) -> list[list[str]]:
     joined = TEXT[name].replace("\\\n", " ")
-    return [re.sub(r"[\[\]|]", " ", found).split() for found in COMMAND.findall(joined)]
+    return [re.sub(r"[\[\]|]", " ", result).split() for result in COMMAND.findall(joined)]
 
 
 @functools.cache
@@ -83,8 +83,8 @@ def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("README.md")
     Path("example.py").write_text(code)
-    found = runpy.run_path("example.py")
-    assert np.shape(found["policy"](found["obs"])) == (1000, 1)
+    result = runpy.run_path("example.py")
+    assert np.shape(result["policy"](result["obs"])) == (1000, 1)
     assert "[[" in capsys.readouterr().out
 
 

@@ -153,11 +153,11 @@ def test_a_seal_notices_every_flipped_bit_of_the_text():
             data = bytearray(text)
             data[at] ^= 1 << bit
             try:
-                found = json.loads(bytes(data))
+                result = json.loads(bytes(data))
             except ValueError:
                 continue
             try:
-                assert unsealed(found, "x") == content
+                assert unsealed(result, "x") == content
             except OdiceError:
                 noticed += 1
     assert noticed > 100

@@ -29,14 +29,14 @@ NAN, INF = float("nan"), float("inf")
     ],
 )
 def test_jsonable_gives_what_json_writes_and_reads_back(value, expected):
-    found = jsonable(value)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert repr(found) == repr(expected)  # 1, 1.0, True and numpy's 1 are equal, but print differently
+    plain = jsonable(value)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert repr(plain) == repr(expected)  # 1, 1.0, True and numpy's 1 are equal, but print differently
 
 
 def test_words_name_the_numbers_that_json_lacks():
-    found = jsonable({"a": [NAN, INF, np.float64(-INF), np.float32(NAN)], "b": 1.0}, words=True)
-    assert found == {"a": ["nan", "inf", "-inf", "nan"], "b": 1.0}
+    plain = jsonable({"a": [NAN, INF, np.float64(-INF), np.float32(NAN)], "b": 1.0}, words=True)
+    assert plain == {"a": ["nan", "inf", "-inf", "nan"], "b": 1.0}
 
 
 # --- the action map --------------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def test_data_set(log):
 def test_evaluation():
     from odice.evaluation.simulator.evaluate import Evaluation
 
-    found = Evaluation("Hopper-v5", np.array([1.0, 3.0]), np.array([5, 5]), np.array([0, 1]), reference=(0.0, 4.0))
-    shown = text(found._repr_html_())
+    evaluation = Evaluation("Hopper-v5", np.array([1.0, 3.0]), np.array([5, 5]), np.array([0, 1]), reference=(0.0, 4.0))
+    shown = text(evaluation._repr_html_())
     assert "Hopper-v5" in shown
     assert "50.0" in shown
     assert "cost" not in shown
@@ -59,10 +59,10 @@ def test_estimates():
     from odice.evaluation.ope.intervals import Interval
 
     one = SimpleNamespace(value=None, improvement=Interval(0.5, 0.25, 0.75, 0.3), unusable="too few episodes")
-    found = SimpleNamespace(
+    result = SimpleNamespace(
         estimates={"one-step": one}, behavior=Interval(2.0, 1.0, 3.0, 1.1), verdict="cannot tell", judged_by="held out"
     )
-    shown = text(Estimates._repr_html_(found))
+    shown = text(Estimates._repr_html_(result))
     for words in ("cannot tell", "2 (1 to 3)", "0.5 (0.25 to 0.75)", "too few episodes", "held out"):
         assert words in shown
 

@@ -61,8 +61,8 @@ def arrays(batch):
 
 def part(state, name):
     """The parameters of a state's part, or what it has under that name."""
-    found = getattr(state, name)
-    return found.params if isinstance(found, Learned) else found
+    result = getattr(state, name)
+    return result.params if isinstance(result, Learned) else result
 
 
 def flatten(tree):
@@ -84,10 +84,10 @@ def moments(opt_state):
 
 def adam(theta, gradient, opt_state, lr):
     """One Adam step from optax's moments."""
-    found = moments(opt_state)
-    t = int(found.count) + 1
-    m = 0.9 * flatten(found.mu) + 0.1 * gradient
-    v = 0.999 * flatten(found.nu) + 0.001 * gradient**2
+    adam_state = moments(opt_state)
+    t = int(adam_state.count) + 1
+    m = 0.9 * flatten(adam_state.mu) + 0.1 * gradient
+    v = 0.999 * flatten(adam_state.nu) + 0.001 * gradient**2
     return theta - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
 
 

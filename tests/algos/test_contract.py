@@ -64,7 +64,7 @@ def earned(act) -> float:
 def tiny(name: str, **more) -> dict[str, typing.Any]:
     """Settings of an algorithm for a task of this size: small networks, large steps, a short horizon."""
     hints = typing.get_type_hints(entry(name).config)
-    found = {
+    values = {
         "batch_size": 64,
         "discount": 0.5,
         "discriminator_steps": 200,
@@ -73,10 +73,10 @@ def tiny(name: str, **more) -> dict[str, typing.Any]:
     }
     for field in hints:
         if field.endswith("hidden"):
-            found[field] = (32,)
+            values[field] = (32,)
         elif field == "lr" or field.endswith("_lr"):
-            found[field] = 3e-3
-    return {key: value for key, value in found.items() if key in hints} | more
+            values[field] = 3e-3
+    return {key: value for key, value in values.items() if key in hints} | more
 
 
 def updates(name: str) -> int:
@@ -98,21 +98,21 @@ def train(name: str, out):
 
 def one_per_update() -> list[str]:
     """One algorithm for each update function: sdice saves, resumes and compiles as odice does."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in NAMES:
         update = build(name).update
-        found.setdefault(f"{update.__module__}.{update.__qualname__}", name)
-    return sorted(found.values())
+        values.setdefault(f"{update.__module__}.{update.__qualname__}", name)
+    return sorted(values.values())
 
 
 def one_per_head() -> list[str]:
     """One algorithm for each kind of policy: an exported graph knows nothing else."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in NAMES:
         algo = build(name)
         policy = jax.eval_shape(lambda algo=algo: algo.policy(initial_state(algo, 0)))
-        found.setdefault(type(policy).__name__, name)
-    return sorted(found.values())
+        values.setdefault(type(policy).__name__, name)
+    return sorted(values.values())
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +133,9 @@ class Compiled:
 
     def __init__(self, name: str, **options):
         log = odice.load(pushes())
-        found = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
-        found = found._replace(expert=np.arange(100, dtype=np.int32))
-        self.algo, self.data = build(name), jax.device_put(found)
+        transitions = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
+        transitions = transitions._replace(expert=np.arange(100, dtype=np.int32))
+        self.algo, self.data = build(name), jax.device_put(transitions)
         self.begin = lambda seed: initial_state(self.algo, seed)
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)
 
@@ -166,12 +166,12 @@ def test_the_saved_policy_acts_like_the_saved_state(name, trained):
     algo = build(name)
     like = jax.eval_shape(lambda: initial_state(algo, 0))
     checkpoints = Checkpoints(run.path / "checkpoints")
-    found = checkpoints.restore(lambda facts: {"state": like})
+    restored = checkpoints.restore(lambda facts: {"state": like})
     checkpoints.close()
-    assert found is not None
-    assert found.step == run.policy.about["step"] == updates(name)
+    assert restored is not None
+    assert restored.step == run.policy.about["step"] == updates(name)
     obs = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
-    np.testing.assert_allclose(run.policy(obs), algo.act(found.arrays["state"], jnp.asarray(obs)), atol=1e-5)
+    np.testing.assert_allclose(run.policy(obs), algo.act(restored.arrays["state"], jnp.asarray(obs)), atol=1e-5)
 
 
 class Killed(BaseException):
@@ -206,8 +206,8 @@ def test_exports_with_parity(name, trained, tmp_path):
     from odice.policy.onnx import export_onnx
 
     policy = trained(name).policy
-    found = export_onnx(policy, tmp_path / "policy.onnx")
-    assert found.difference <= found.allowed
+    exported = export_onnx(policy, tmp_path / "policy.onnx")
+    assert exported.difference <= exported.allowed
     obs = np.random.default_rng(2).normal(size=(20, 3)).astype(np.float32)
     session = runtime.InferenceSession(str(tmp_path / "policy.onnx"), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"observation": obs})[0], policy(obs), atol=1e-5)

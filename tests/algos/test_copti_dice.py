@@ -111,14 +111,14 @@ def test_a_limit_moves_the_policy():
     down."""
     data = two_steps()
     cost = jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))
-    found = {}
+    values = {}
     for limit in (1.0, 0.01):
         algo = make("copti-dice", Spec(2, 1), cost_limit=limit, **SMALL)
         state, chunk = jax.jit(lambda seed, a=algo: initial_state(a, seed))(0), make_chunk(algo, 128, 1000)
         for first in (0, 1000):
             state, metrics = chunk(state, data._replace(columns={"cost": cost}), 0, first)
-        found[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
-    (free, loose), (held, tight) = found[1.0], found[0.01]
+        values[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
+    (free, loose), (held, tight) = values[1.0], values[0.01]
     assert free == pytest.approx(0.5, abs=0.2)
     assert held < free - 0.2
     assert tight["cost_estimate"] < 0.03 < loose["cost_estimate"]

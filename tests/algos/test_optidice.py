@@ -116,15 +116,15 @@ def numpy_update(variant, state, batch):
     mean, log_std = squashed(policy, s)
     raw = mean + np.exp(log_std) * eps
     g_pi[-1] = -((normal(raw, mean, log_std) - log_slope(raw)).mean() - 2)
-    found = {
+    values = {
         "value": adam(value, slope(dual, value), state.value.opt_state, LR),
         "e": adam(e, g_e, state.advantage.opt_state, LR),
         "policy": adam(policy, g_pi, state.actor.opt_state, LR),
     }
     if data is not None:
         g = slope(lambda theta: -mixture(theta, s, u).mean(), data)
-        found["data_policy"] = adam(data, g, state.data_policy.opt_state, LR)
-    return found
+        values["data_policy"] = adam(data, g, state.data_policy.opt_state, LR)
+    return values
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))

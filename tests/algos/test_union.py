@@ -286,15 +286,15 @@ def test_log_odds_by_hand():
 
 
 def test_classification_by_hand():
-    found = classification_loss(jnp.asarray([np.log(3.0)]), jnp.asarray([0.0, np.log(3.0)]))
-    assert float(found) == pytest.approx(np.log(4 / 3) + (np.log(2) + np.log(4)) / 2, rel=1e-5)
+    loss = classification_loss(jnp.asarray([np.log(3.0)]), jnp.asarray([0.0, np.log(3.0)]))
+    assert float(loss) == pytest.approx(np.log(4 / 3) + (np.log(2) + np.log(4)) / 2, rel=1e-5)
     assert float(classification_loss(jnp.asarray([-1e4]), jnp.asarray([-1e4]))) == pytest.approx(1e4)
 
 
 def test_slopes_by_hand():
     points = (jnp.asarray([[3.0, 0.0], [0.0, 0.0]]), jnp.asarray([[4.0], [0.5]]))
-    found = grad_norm(lambda s, a: 0.5 * (jnp.sum(s * s, -1) + jnp.sum(a * a, -1)), points)
-    np.testing.assert_allclose(found, [5.0, 0.5], rtol=1e-6)
+    norm = grad_norm(lambda s, a: 0.5 * (jnp.sum(s * s, -1) + jnp.sum(a * a, -1)), points)
+    np.testing.assert_allclose(norm, [5.0, 0.5], rtol=1e-6)
     flat = jax.grad(lambda scale: jnp.sum(grad_norm(lambda s: scale * jnp.sum(s, -1), (points[0],))))(0.0)
     assert np.isfinite(float(flat))
 

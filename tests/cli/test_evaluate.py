@@ -31,13 +31,13 @@ def test_table_and_file(run, tmp_path, capsys):
     assert code == 0
     assert "last policy" in shown
     assert "Pendulum-v1, 2 episodes" in shown
-    found = json.loads(out.read_text())["evaluations"]
-    assert [(row["noise"], row["start_noise"]) for row in found] == [(0, 0), (0.5, 0), (0, 0.1), (0.5, 0.1)]
-    for row in found:
+    content = json.loads(out.read_text())["evaluations"]
+    assert [(row["noise"], row["start_noise"]) for row in content] == [(0, 0), (0.5, 0), (0, 0.1), (0.5, 0.1)]
+    for row in content:
         assert len(row["returns"]) == len(row["seeds"]) == 2
         assert row["score"] == pytest.approx(100 * (np.mean(row["returns"]) + 2000) / 2000)
         assert f"{row['mean']:.1f}" in shown
-    assert len({tuple(row["returns"]) for row in found}) == 4
+    assert len({tuple(row["returns"]) for row in content}) == 4
 
 
 def test_best_is_another_policy(run, tmp_path):

@@ -18,11 +18,12 @@ def settings(*arguments):
 
 
 def test_the_protocol_is_the_default_of_every_flag():
-    found = settings("--episode", "1", "10")
-    assert found.options.episode == (1, 10)
-    assert (found.options.reward, found.options.normalize_obs, found.options.convention) == ("zero", True, "bootstrap")
-    assert (found.options.steps, found.options.final_obs) == (500_000, "recorded")
-    assert (found.config.lam, found.config.eta, found.config.tanh_mean) == (0.4, 1.0, True)
+    result = settings("--episode", "1", "10")
+    options = result.options
+    assert options.episode == (1, 10)
+    assert (options.reward, options.normalize_obs, options.convention) == ("zero", True, "bootstrap")
+    assert (options.steps, options.final_obs) == (500_000, "recorded")
+    assert (result.config.lam, result.config.eta, result.config.tanh_mean) == (0.4, 1.0, True)
     changed = settings("--lam", "0.7", "--normalize-obs", "False")
     assert (changed.config.lam, changed.options.normalize_obs) == (0.7, False)
 

@@ -32,8 +32,8 @@ def data(tmp_path):
 
 
 def test_values_of_a_setting():
-    found = axes(("lam=0.5,0.7", "value-hidden=[64,64],[8]", "reward=none,minus-1", "normalize_obs=true", "env=A-v1"))
-    assert found == {
+    result = axes(("lam=0.5,0.7", "value-hidden=[64,64],[8]", "reward=none,minus-1", "normalize_obs=true", "env=A-v1"))
+    assert result == {
         "lam": [0.5, 0.7],
         "value_hidden": [[64, 64], [8]],
         "reward": ["none", "minus-1"],

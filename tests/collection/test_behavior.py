@@ -51,14 +51,14 @@ def same_trained(a, b) -> bool:
 
 
 def test_an_unreachable_target_stops_at_the_budget_and_keeps_the_best(whole):
-    folder, found = whole
-    assert found.step == len(found.rows) == 300
-    assert found.medium is None
+    folder, result = whole
+    assert result.step == len(result.rows) == 300
+    assert result.medium is None
     curve = [(row["step"], row["mean"]) for row in rows(folder / "evaluations.jsonl")]
-    assert found.curve == curve
+    assert result.curve == curve
     assert [step for step, _ in curve] == [120, 180, 240, 300]
     best = max(curve, key=lambda point: point[1])
-    assert (found.best.step, found.best.mean) == best
+    assert (result.best.step, result.best.mean) == best
     assert Policy.load(folder / "policy" / "best").about["scores"]["mean"] == best[1]
     assert not (folder / "policy" / "medium").exists()
 
@@ -132,9 +132,9 @@ def test_medium_is_the_first_policy_a_third_of_the_way(whole, tmp_path):
     from odice.envs.small import reference
 
     low = reference(LQR)[0]
-    _, found = whole
-    second = found.curve[1][1]
-    passing = next(mean for _, mean in found.curve if mean >= second - 1e-6)
+    _, result = whole
+    second = result.curve[1][1]
+    passing = next(mean for _, mean in result.curve if mean >= second - 1e-6)
     target = low + 3 * (passing - 1e-6 - low)
     stopped = small(tmp_path / "run", until="medium", target=target)
     assert stopped.threshold == pytest.approx(passing, abs=1e-4)
@@ -147,15 +147,15 @@ def test_medium_is_the_first_policy_a_third_of_the_way(whole, tmp_path):
 
 
 def test_without_a_reference_the_warm_up_is_the_random_policy(tmp_path):
-    found = small(tmp_path / "run", 120, env=PARKING, target=0.0)
-    returns, total, ended = [], np.zeros(3), found.rows[:60, -2:].any(axis=1)
-    for i, row in enumerate(found.rows[:60]):
+    result = small(tmp_path / "run", 120, env=PARKING, target=0.0)
+    returns, total, ended = [], np.zeros(3), result.rows[:60, -2:].any(axis=1)
+    for i, row in enumerate(result.rows[:60]):
         total[i % 3] += row[3]
         if ended[i]:
             returns.append(total[i % 3])
             total[i % 3] = 0.0
     low = np.mean(returns or total)
-    assert found.threshold == pytest.approx(low + (0.0 - low) / 3, rel=1e-5)
+    assert result.threshold == pytest.approx(low + (0.0 - low) / 3, rel=1e-5)
 
 
 def test_schedules_that_do_not_fit_together_are_refused():

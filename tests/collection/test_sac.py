@@ -70,8 +70,8 @@ def test_one_update_equals_numpy(warm):
     )
     entropy_gap = np.array([-(log_pi - 2)])  # H is minus the two numbers of an action
     close(after.log_alpha.params, adam(flatten(state.log_alpha.params), entropy_gap, state.log_alpha.opt_state, LR))
-    found = [metrics[name] for name in ("critic_loss", "policy_loss", "entropy", "temperature")]
-    np.testing.assert_allclose(found, [critic_loss(critic), policy_loss(policy), -log_pi, alpha], rtol=1e-4)
+    values = [metrics[name] for name in ("critic_loss", "policy_loss", "entropy", "temperature")]
+    np.testing.assert_allclose(values, [critic_loss(critic), policy_loss(policy), -log_pi, alpha], rtol=1e-4)
 
 
 def test_what_follows_a_terminal_state_is_not_looked_at(warm):
@@ -112,12 +112,12 @@ def test_batches_come_from_the_filled_rows_alone():
     batch = make_batch()
     rows = pack(SPEC, batch.obs, batch.action, batch.reward, batch.next_obs, batch.terminated, batch.terminated)
     empty = np.full_like(rows, 1e6)
-    found = [
+    values = [
         learn(algo.init(jax.random.key(1)), jnp.asarray(np.concatenate([rows, other])), 16, 0, 100)
         for other in (empty, np.zeros_like(rows))
     ]
-    same(found[0], found[1])
-    assert float(found[0][1]["critic_loss"]) < 1e3
+    same(values[0], values[1])
+    assert float(values[0][1]["critic_loss"]) < 1e3
 
 
 @pytest.mark.fast
@@ -136,9 +136,9 @@ def test_it_learns_a_linear_quadratic_task(tmp_path):
     small = SACConfig(critic_hidden=(64, 64), policy_hidden=(64, 64), critic_lr=1e-3, policy_lr=1e-3, batch_size=128)
     training = Training(small, warmup=500, eval_every=500, checkpoint_every=3000)
     train(LQREnv_50, tmp_path / "sac", budget=3000, training=training, quiet=True)
-    found = evaluate(Policy.load(tmp_path / "sac" / "policy" / "last"), LQR, episodes=20, seed=5)
-    assert found.score is not None
-    assert found.score > 85
+    evaluation = evaluate(Policy.load(tmp_path / "sac" / "policy" / "last"), LQR, episodes=20, seed=5)
+    assert evaluation.score is not None
+    assert evaluation.score > 85
 
 
 def LQREnv_50():

@@ -38,13 +38,13 @@ def run(envs, first, steps):
 
 def test_rows_are_read_back_as_the_episodes_that_were_played():
     envs = VectorEnv(Counter, 3, (7, 0))
-    found = segments(run(envs, 0, 10), envs.spec, 3, envs.scale)
-    assert sum(len(segment.episode.rewards) for segment in found) == 30
-    assert [(segment.start, segment.env) for segment in found] == sorted(
-        (segment.start, segment.env) for segment in found
+    pieces = segments(run(envs, 0, 10), envs.spec, 3, envs.scale)
+    assert sum(len(segment.episode.rewards) for segment in pieces) == 30
+    assert [(segment.start, segment.env) for segment in pieces] == sorted(
+        (segment.start, segment.env) for segment in pieces
     )
     numbers = dict.fromkeys(range(3), 0)
-    for segment in found:
+    for segment in pieces:
         seed = np.random.SeedSequence([7, 0, segment.env, numbers[segment.env]]).generate_state(1)[0] % 1000
         numbers[segment.env] += 1
         length = len(segment.episode.rewards)

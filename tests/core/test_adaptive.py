@@ -28,14 +28,14 @@ def test_the_weight_of_a_threshold():
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("target", [0.15, 0.5])
 def test_a_threshold_finds_its_share_at_every_scale(scale, target):
-    rng, threshold, found = np.random.default_rng(0), adaptive.Threshold(jnp.zeros(()), jnp.ones(())), []
+    rng, threshold, result = np.random.default_rng(0), adaptive.Threshold(jnp.zeros(()), jnp.ones(())), []
     for i in range(1500):
         residual = jnp.asarray(scale * rng.normal(1.0, 2.0, 512), jnp.float32)
         weight = adaptive.threshold_weight(residual, threshold, 100.0)
         threshold = adaptive.next_threshold(threshold, residual, weight, target)
         if i >= 1400:
-            found.append(numpy_ess(np.asarray(weight, np.float64)))
-    assert np.mean(found) == pytest.approx(target, rel=0.05)
+            result.append(numpy_ess(np.asarray(weight, np.float64)))
+    assert np.mean(result) == pytest.approx(target, rel=0.05)
     assert float(threshold.spread) == pytest.approx(2 * scale, rel=0.05)
 
 

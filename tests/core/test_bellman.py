@@ -30,8 +30,8 @@ def descend(how, features, following, reward, start, discount, *, lr, steps):
                 frozen = vdice.Frozen(jax.lax.stop_gradient(v), jax.lax.stop_gradient(v_next))
                 return squared_losses(frozen, r, ones, discount)
 
-            found = rule_gradient(how, w, lambda w: (x @ w)[None], lambda w: (y @ w)[None], losses)
-            return w - lr * found.gradient, None
+            gradients = rule_gradient(how, w, lambda w: (x @ w)[None], lambda w: (y @ w)[None], losses)
+            return w - lr * gradients.gradient, None
 
         return jax.lax.scan(one, w, None, length=steps)[0]
 

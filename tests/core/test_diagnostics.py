@@ -22,18 +22,18 @@ def test_a_linear_value(heads):
     rng = np.random.default_rng(0)
     obs, after = rng.normal(size=(2, 6, 3))
     value = Ensemble(jax.random.key(0), heads, (3, 1))
-    found = feature_products(value, batch(obs, after, [False] * 5 + [True]))
+    products = feature_products(value, batch(obs, after, [False] * 5 + [True]))
     product = np.sum(obs * after, axis=1) + 1
     length = np.sqrt((np.sum(obs**2, axis=1) + 1) * (np.sum(after**2, axis=1) + 1))
-    np.testing.assert_allclose(found["feature_product"], product[:5].mean(), rtol=1e-5)
-    np.testing.assert_allclose(found["feature_cosine"], (product / length)[:5].mean(), rtol=1e-5)
+    np.testing.assert_allclose(products["feature_product"], product[:5].mean(), rtol=1e-5)
+    np.testing.assert_allclose(products["feature_cosine"], (product / length)[:5].mean(), rtol=1e-5)
     weights, bias = np.asarray(value.heads.weights[0])[:, :, 0], np.asarray(value.heads.biases[0])
     values = weights @ obs.T + bias
-    np.testing.assert_allclose(found["value_min"], values.min(), rtol=1e-5)
-    np.testing.assert_allclose(found["value_max"], values.max(), rtol=1e-5)
+    np.testing.assert_allclose(products["value_min"], values.min(), rtol=1e-5)
+    np.testing.assert_allclose(products["value_max"], values.max(), rtol=1e-5)
 
 
 def test_all_terminated_is_zero_not_nan():
     value = Ensemble(jax.random.key(0), 1, (2, 4, 1))
-    found = feature_products(value, batch(np.ones((3, 2)), np.ones((3, 2)), [True] * 3))
-    assert float(found["feature_product"]) == 0.0
+    products = feature_products(value, batch(np.ones((3, 2)), np.ones((3, 2)), [True] * 3))
+    assert float(products["feature_product"]) == 0.0

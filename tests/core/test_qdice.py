@@ -213,11 +213,11 @@ def test_soft_value_of_a_finite_set_is_exact():
     spec = Spec(3, 4, discrete=True)
     critic, policy = Critic(jax.random.key(0), spec, ()), CategoricalPolicy(jax.random.key(1), spec, ())
     obs = make_batch().obs
-    found = qdice.soft_value(critic, draw(policy, jax.random.key(2), obs, 1), obs, T)[0]
+    value = qdice.soft_value(critic, draw(policy, jax.random.key(2), obs, 1), obs, T)[0]
     q = np.asarray(critic.every(obs)[0], np.float64)
-    np.testing.assert_allclose(found, T * np.log(np.exp(q / T).sum(-1)), rtol=1e-5)
+    np.testing.assert_allclose(value, T * np.log(np.exp(q / T).sum(-1)), rtol=1e-5)
     p = np.exp(q / T) / np.exp(q / T).sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, (p * (q - T * np.log(p))).sum(-1), rtol=1e-4)  # E_pi[Q] + T H(pi)
+    np.testing.assert_allclose(value, (p * (q - T * np.log(p))).sum(-1), rtol=1e-4)  # E_pi[Q] + T H(pi)
 
 
 def test_gradient_penalty_of_a_linear_critic():
@@ -235,9 +235,9 @@ def test_gradient_penalty_of_a_linear_critic():
 def test_recovered_reward_by_hand():
     batch, _, critic, _ = setting()
     policy, key = SquashedPolicy(jax.random.key(3), SPEC, ()), jax.random.key(4)
-    found = qdice.recovered_reward(critic, policy, batch, key, discount=GAMMA, temperature=T)
+    reward = qdice.recovered_reward(critic, policy, batch, key, discount=GAMMA, temperature=T)
     s, a, _, s2, m = arrays(batch)
     drawn = policy.sample(key, batch.next_obs, 1)
     theta, action = flatten(critic), np.asarray(drawn.action[0], np.float64)
     v_next = twin(theta, s2, action) - T * np.asarray(drawn.log_prob[0], np.float64)
-    np.testing.assert_allclose(found, (twin(theta, s, a) - GAMMA * m * v_next).mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(reward, (twin(theta, s, a) - GAMMA * m * v_next).mean(0), rtol=1e-4, atol=1e-5)

@@ -87,9 +87,9 @@ def test_rules(heads, depth, layer_norm, rule):
     target = jax.tree.map(lambda leaf: 0.9 * leaf, net)
     points = Point(HERE), Point(THERE)
     for diagnose in (False, True):
-        found = run(RULES[rule], net, target, *points, diagnose)
+        outcome = run(RULES[rule], net, target, *points, diagnose)
         expected = run(RULES[rule], net, target, *(lambda net, p=p: p(net) for p in points), diagnose)
-        assert_close(found, expected)
+        assert_close(outcome, expected)
 
 
 @pytest.mark.slow

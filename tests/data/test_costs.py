@@ -18,14 +18,14 @@ N = 30
 def columns(costs=True):
     rng = np.random.default_rng(0)
     ends = np.arange(N) % 10 == 9
-    found = {
+    values = {
         "observations": rng.normal(size=(N, 2)).astype(np.float32),
         "actions": rng.normal(size=(N, 1)).astype(np.float32),
         "rewards": rng.normal(size=N).astype(np.float32),
         "terminals": ends,
         "timeouts": np.zeros(N, bool),
     }
-    return found | ({"costs": np.arange(N, dtype=np.float32)} if costs else {})
+    return values | ({"costs": np.arange(N, dtype=np.float32)} if costs else {})
 
 
 def test_costs_travel_with_their_steps():

@@ -24,9 +24,9 @@ def findings(path, world, **more):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.__name__.split(".")[-1])
 def test_clean_logs_raise_no_alarm(world, seed, tmp_path):
-    found = findings(write(world.make_log(seed), tmp_path / "log.csv"), world)
-    assert [f.message for f in found if f.severity != "note"] == []
-    assert {f.code for f in found} <= {"unfinished"}
+    reported = findings(write(world.make_log(seed), tmp_path / "log.csv"), world)
+    assert [f.message for f in reported if f.severity != "note"] == []
+    assert {f.code for f in reported} <= {"unfinished"}
 
 
 @pytest.mark.parametrize("world", [traffic, inventory], ids=("traffic", "inventory"))
@@ -62,8 +62,8 @@ def test_columns_of_different_units_are_judged_apart(tmp_path):
     assert "to 600" not in messages["unknown-bounds"].split(",")[0]
     out = {**log, "heating_kw": np.where(np.arange(len(log["day"])) == 7, 16.0, log["heating_kw"])}
     out["fresh_air_m3h"] = np.where(np.arange(len(log["day"])) == 9, 620.0, log["fresh_air_m3h"])
-    found = next(f for f in findings(write(out, tmp_path / "o.csv"), hvac) if f.code == "action-out-of-bounds")
-    assert found.evidence["largest_excess"] == pytest.approx(8.0)  # twice its range, though 20 m3/h is a larger number
+    result = next(f for f in findings(write(out, tmp_path / "o.csv"), hvac) if f.code == "action-out-of-bounds")
+    assert result.evidence["largest_excess"] == pytest.approx(8.0)  # twice its range, though 20 m3/h is a larger number
 
 
 def test_a_next_observation_is_compared_in_its_own_unit():
@@ -75,8 +75,8 @@ def test_a_next_observation_is_compared_in_its_own_unit():
     for column, severity in ((0, "note"), (1, "error")):
         nexts = states[1:].copy()
         nexts[:, column] += 0.5
-        found = inspect(from_steps(states[:-1], **rows, **flags, next_observations=nexts)).findings
-        mismatch = next(f for f in found if f.code == "next-mismatch")
+        result = inspect(from_steps(states[:-1], **rows, **flags, next_observations=nexts)).findings
+        mismatch = next(f for f in result if f.code == "next-mismatch")
         assert (mismatch.severity, mismatch.evidence["column"]) == (severity, column)
 
 

@@ -221,9 +221,9 @@ def test_a_gap_in_a_regular_step_column_is_noticed_and_max_gap_answers_it(tmp_pa
     out = np.isin(np.arange(len(log["hour"])), [5, 6, 41])  # inside long stays
     table = {name: column[~out] for name, column in log.items()}
     path = write(table, tmp_path / "ward.csv")
-    found = [f for f in inspect(load(path, **hospital.COLUMNS)).findings if f.code == "step-gap"]
-    assert [(f.severity, f.evidence["count"], f.evidence["largest"]) for f in found] == [("warning", 2, 3.0)]
-    assert "--max-gap 1" in found[0].advice
+    values = [f for f in inspect(load(path, **hospital.COLUMNS)).findings if f.code == "step-gap"]
+    assert [(f.severity, f.evidence["count"], f.evidence["largest"]) for f in values] == [("warning", 2, 3.0)]
+    assert "--max-gap 1" in values[0].advice
     with pytest.warns(UnfinishedEpisodeWarning):
         split = load(path, **hospital.COLUMNS, max_gap=1)
     assert split.n_episodes == 302

@@ -95,13 +95,13 @@ def test_a_tree_of_links_is_opened_one_step_at_a_time(tmp_path):
 
     doubling(tmp_path / "a.h5", 40)
     with hdf5.opened(tmp_path / "a.h5") as file:
-        found = hdf5.Tree(file, "a.h5")["top"]
-        assert len(found) == 2
+        result = hdf5.Tree(file, "a.h5")["top"]
+        assert len(result) == 2
         for _ in range(39):
-            found = found[1]
-        assert found[1].shape == (3,)
+            result = result[1]
+        assert result[1].shape == (3,)
         with pytest.raises(IndexError):
-            found[2]
+            result[2]
 
 
 # --- files that are not files -------------------------------------------------------------------------------------
@@ -231,6 +231,6 @@ def test_damaged_parquet_does_not_stop_the_process():
     assert spec.loader is not None
     damage = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(damage)
-    found = damage.count_kinds(40)
-    assert not [outcome for counts in found.values() for outcome in counts if outcome not in ("read", "refused")]
-    assert all(counts["refused"] > 10 for counts in found.values())
+    kinds = damage.count_kinds(40)
+    assert not [outcome for counts in kinds.values() for outcome in counts if outcome not in ("read", "refused")]
+    assert all(counts["refused"] > 10 for counts in kinds.values())

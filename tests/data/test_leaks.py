@@ -34,8 +34,8 @@ def codes(steps, module, column=None, name="extra"):
         observations, names = np.column_stack([observations, column]), (*names, name)
     flags = {"terminated": steps.terminated, "truncated": steps.truncated, "episode": steps.episode}
     meta = Meta(obs_layout=tuple((each, 1) for each in names))
-    found = inspect(from_steps(observations, steps.actions, steps.rewards, meta=meta, **flags)).findings
-    return {f.code: f for f in found if f.code in LEAKS}
+    result = inspect(from_steps(observations, steps.actions, steps.rewards, meta=meta, **flags)).findings
+    return {f.code: f for f in result if f.code in LEAKS}
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -67,11 +67,11 @@ def planted(steps):
 def test_planted_leaks_are_named(name):
     module, steps = WORLDS[name], log(WORLDS[name])
     for code, column in planted(steps).items():
-        found = codes(steps, module, column.astype(float))
-        assert code in found, (name, code)
-        assert found[code].severity == "warning"
-        assert "'extra'" in found[code].message
-        assert "Leave it out" in found[code].advice
+        reported = codes(steps, module, column.astype(float))
+        assert code in reported, (name, code)
+        assert reported[code].severity == "warning"
+        assert "'extra'" in reported[code].message
+        assert "Leave it out" in reported[code].advice
     if steps.actions.ndim == 1:  # a code for the action is the action
         assert "leaked-action" in codes(steps, module, 7.0 - 3.0 * steps.actions)
 

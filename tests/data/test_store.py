@@ -44,13 +44,13 @@ def test_gathered_rows_are_the_rows_of_the_transitions(tmp_path_factory, data, c
     assert streamed.size == in_memory.size
     rows = np.random.default_rng(seed).integers(0, streamed.size, (3, 5), dtype=np.int32)
     for name in ("obs", "action", "reward", "next_obs", "terminated"):
-        found, expected = getattr(streamed.gather(rows), name), getattr(in_memory.batch(rows), name)
-        assert found.dtype == expected.dtype
-        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
-        assert found.shape[:2] == (3, 5)
-    (found,), (expected,) = (batch.columns.values() for batch in (streamed.gather(rows), in_memory.batch(rows)))
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+        result, expected = getattr(streamed.gather(rows), name), getattr(in_memory.batch(rows), name)
+        assert result.dtype == expected.dtype
+        assert result.tobytes() == np.ascontiguousarray(expected).tobytes()
+        assert result.shape[:2] == (3, 5)
+    (result,), (expected,) = (batch.columns.values() for batch in (streamed.gather(rows), in_memory.batch(rows)))
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_gathering_in_pieces_does_not_change_the_result(tmp_path, monkeypatch):

@@ -36,9 +36,9 @@ def test_qlearning_rows_are_those_of_d4rl(ends, seed):
         with pytest.raises(OdiceError, match="no step is left"):
             to_transitions(data)
         return
-    found = to_transitions(data)
-    assert found.size == len(expected)
-    batch = found.batch(np.arange(found.size))
+    transitions = to_transitions(data)
+    assert transitions.size == len(expected)
+    batch = transitions.batch(np.arange(transitions.size))
     for i, (s, a, r, after, end) in enumerate(expected):
         assert np.array_equal(batch.obs[i], s)
         assert np.array_equal(batch.action[i], a)
@@ -70,10 +70,10 @@ def test_bootstrap_keeps_a_cut_step_exactly_where_its_final_observation_is_known
         next_observations=np.arange(5.0)[:, None] + 0.5,
         next_known=[1, 1, 1, 0, 0],
     )
-    found = to_transitions(data, "bootstrap")
-    assert found.reward.tolist() == [0, 1, 2, 4]
-    assert found.terminated.tolist() == [False, False, False, True]
-    assert found.batch(np.arange(4)).next_obs[:3, 0].tolist() == [1, 1.5, 3]
+    transitions = to_transitions(data, "bootstrap")
+    assert transitions.reward.tolist() == [0, 1, 2, 4]
+    assert transitions.terminated.tolist() == [False, False, False, True]
+    assert transitions.batch(np.arange(4)).next_obs[:3, 0].tolist() == [1, 1.5, 3]
     assert to_transitions(data, "qlearning").reward.tolist() == [0, 2]
 
 
@@ -87,11 +87,11 @@ def test_rows_are_located_without_a_table(data, convention):
     assert (np.diff(steps) > 0).all()
     assert (steps >= data.starts[owner]).all()
     assert (steps <= data.ends[owner]).all()
-    found = to_transitions(data, convention)
-    assert np.array_equal(found.reward, data.rewards[steps])
-    assert found.obs is data.observations
+    transitions = to_transitions(data, convention)
+    assert np.array_equal(transitions.reward, data.rewards[steps])
+    assert transitions.obs is data.observations
     for e, one in enumerate(data):
-        assert found.obs[found.initial[e]].tobytes() == one.observations[0].tobytes()
+        assert transitions.obs[transitions.initial[e]].tobytes() == one.observations[0].tobytes()
 
 
 def test_an_unknown_convention_is_named():

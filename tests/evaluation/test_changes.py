@@ -45,14 +45,14 @@ class Treats:
 
 def test_the_situation_is_the_rule_that_the_policy_follows():
     data = ward()
-    found = changes(Treats(), data)
+    changes_ = changes(Treats(), data)
     truth = (data.step_observations()[:, 0] > 3).mean()
-    assert found.differs == truth
-    assert {item.name: (item.today, item.policy) for item in found.actions} == {
+    assert changes_.differs == truth
+    assert {item.name: (item.today, item.policy) for item in changes_.actions} == {
         "wait": (1.0, 1 - truth),
         "treat": (0.0, truth),
     }
-    best = found.situations[0]
+    best = changes_.situations[0]
     assert best.condition.startswith("lactate above")
     assert best.condition.endswith("mmol/l")
     assert (best.action, best.today) in {("wait", 1.0), ("treat", 0.0)}
@@ -61,12 +61,12 @@ def test_the_situation_is_the_rule_that_the_policy_follows():
 
 def test_examples_are_the_clearest_ones_of_different_episodes():
     data = ward()
-    found = changes(Treats(), data, examples=5)
-    lactate = [float(item.values["lactate"].split()[0]) for item in found.examples]
+    changes_ = changes(Treats(), data, examples=5)
+    lactate = [float(item.values["lactate"].split()[0]) for item in changes_.examples]
     assert lactate == sorted(lactate, reverse=True)
     assert lactate[0] > 3.9
-    assert {(item.today, item.policy) for item in found.examples} == {("wait", "treat")}
-    assert {item.values["season"] for item in found.examples} <= {"winter", "summer"}
+    assert {(item.today, item.policy) for item in changes_.examples} == {("wait", "treat")}
+    assert {item.values["season"] for item in changes_.examples} <= {"winter", "summer"}
 
 
 def test_amounts_differ_by_more_than_a_tenth_of_their_range():
@@ -82,7 +82,7 @@ def test_amounts_differ_by_more_than_a_tenth_of_their_range():
 
 def test_a_log_without_names_has_numbered_ones():
     data = dataclasses.replace(ward(), meta=Meta(n_actions=2))
-    found = changes(lambda obs: (obs[:, 1] > 0).astype(int), data)
-    assert found.situations[0].condition.startswith("observation 1")
-    assert found.examples[0].policy == "choice 1"
-    assert found.to_dict()["discrete"] is True
+    changes_ = changes(lambda obs: (obs[:, 1] > 0).astype(int), data)
+    assert changes_.situations[0].condition.startswith("observation 1")
+    assert changes_.examples[0].policy == "choice 1"
+    assert changes_.to_dict()["discrete"] is True

@@ -54,8 +54,8 @@ def test_every_kind_of_batch_can_be_counted(name):
 
 def test_shares_and_ratios(monkeypatch):
     """Rates of 10, 20 and 30 beside products at 1000: the median turn has a share of 20 * 25 / 1000."""
-    found = {"rates": [10.0, 30.0, 20.0], "matmul": [1000.0] * 3, "operations": 25, "peak": 5e6}
-    monkeypatch.setattr(bench, "measure", lambda jobs: [found] * len(jobs))
+    values = {"rates": [10.0, 30.0, 20.0], "matmul": [1000.0] * 3, "operations": 25, "peak": 5e6}
+    monkeypatch.setattr(bench, "measure", lambda jobs: [values] * len(jobs))
     rows = list(bench.bench(["odice"], None, ["updates", "seeds", "data"], TINY, sizes=(10, 20)))
     one = rows[0]
     assert (one.value, one.spread, one.facts["share"], one.facts["peak MB"]) == (20, (10, 30), 0.5, 5)
@@ -65,15 +65,15 @@ def test_shares_and_ratios(monkeypatch):
 
 def test_overhead_is_the_share_of_the_updates_between(monkeypatch):
     """A row of 0.1 s every 100 updates of 0.01 s is 10 %; a checkpoint of 1 s every 10,000 is 1 %."""
-    found = {"bare": 0.01, "row": 0.1, "row_steps": 100, "save": 1.0, "evaluation": 2.0, "eval_every": 1000}
-    monkeypatch.setattr(bench, "measure", lambda jobs: [found])
+    values = {"bare": 0.01, "row": 0.1, "row_steps": 100, "save": 1.0, "evaluation": 2.0, "eval_every": 1000}
+    monkeypatch.setattr(bench, "measure", lambda jobs: [values])
     loop, row, save, evaluation = bench.bench(["odice"], None, ["overhead"], TINY)
     assert [each.value for each in (loop, row, save, evaluation)] == pytest.approx([100, 10, 1, 20])
 
 
 def test_data_that_do_not_fit_are_left_out(monkeypatch):
-    found = {"rates": [1.0], "matmul": [1.0], "operations": 1, "peak": 1}
-    monkeypatch.setattr(bench, "measure", lambda jobs: [found])
+    values = {"rates": [1.0], "matmul": [1.0], "operations": 1, "peak": 1}
+    monkeypatch.setattr(bench, "measure", lambda jobs: [values])
     monkeypatch.setattr(bench, "memory", lambda: 1e9)
     rows = list(bench.bench(["odice"], None, ["data"], TINY))
     assert [row.what for row in rows][-1] == "odice, 1,000,000 transitions"
@@ -82,20 +82,20 @@ def test_data_that_do_not_fit_are_left_out(monkeypatch):
 @pytest.mark.slow
 def test_two_processes_measure_together():
     job = {"algo": "bc", "preset": None, "rows": 300, "length": 2, "seconds": 0.01}
-    found = bench.measure([{**job, "core": 0}, {**job, "core": 1}])
-    for each in found:
+    measured = bench.measure([{**job, "core": 0}, {**job, "core": 1}])
+    for each in measured:
         assert len(each["rates"]) == len(each["matmul"]) >= 3
         assert all(math.isfinite(rate) and rate > 0 for rate in each["rates"])
         assert each["peak"] > 1e7
-    assert found[0]["operations"] == found[1]["operations"] > 0
+    assert measured[0]["operations"] == measured[1]["operations"] > 0
 
 
 @pytest.mark.long
 def test_a_run_is_taken_apart():
-    (found,) = bench.measure([{"kind": "run", "algo": "bc", "preset": None, "core": 0, "steps": 1}])
-    assert found["bare"] > 0
-    assert found["save"] > 0
-    assert found["evaluation"] > 0
+    (measured,) = bench.measure([{"kind": "run", "algo": "bc", "preset": None, "core": 0, "steps": 1}])
+    assert measured["bare"] > 0
+    assert measured["save"] > 0
+    assert measured["evaluation"] > 0
 
 
 @pytest.mark.slow

@@ -61,6 +61,6 @@ def test_it_learns_in_the_collectors_loop(tmp_path):
     """On the linear-quadratic problem 0 is doing nothing and 100 the optimum."""
     nets = {"critic_hidden": (32,), "policy_hidden": (32,), "critic_lr": 3e-3, "policy_lr": 3e-3, "batch_size": 64}
     training = Training(DualSACConfig(**nets, gradient="semi"), warmup=500, eval_every=500, checkpoint_every=5000)
-    found = train("odice/LQR-v0", tmp_path / "run", budget=2500, training=training, quiet=True)
-    means = [mean for _, mean in found.curve]
+    run = train("odice/LQR-v0", tmp_path / "run", budget=2500, training=training, quiet=True)
+    means = [mean for _, mean in run.curve]
     assert max(means[-2:]) > 0.6 * means[0], means

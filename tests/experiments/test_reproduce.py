@@ -50,8 +50,8 @@ def d4rl(tmp_path):
 
 
 def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
-    found, missing = d4rl_sources(STUDIES["table1"], (), d4rl)
-    assert [source.name for source in found] == ["hopper-medium-v2"]
+    sources, missing = d4rl_sources(STUDIES["table1"], (), d4rl)
+    assert [source.name for source in sources] == ["hopper-medium-v2"]
     assert len(missing) == len(LOCOMOTION_DATA + ANTMAZE_DATA) - 1
     told = {sentence.split(":")[0]: sentence for sentence in missing}
     assert "offline_rl/gym_mujoco_v2/hopper_medium_replay-v2.hdf5" in told["hopper-medium-replay-v2"]
@@ -65,8 +65,8 @@ def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
 
 
 def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
-    found, _ = d4rl_sources(STUDIES["table1"], ["hopper-medium-v2"], d4rl)
-    cells, _, notes = study_cells(STUDIES["table1"], found, (), StudyOptions(), tmp_path)
+    sources, _ = d4rl_sources(STUDIES["table1"], ["hopper-medium-v2"], d4rl)
+    cells, _, notes = study_cells(STUDIES["table1"], sources, (), StudyOptions(), tmp_path)
     assert notes == []
     assert len(cells) == 10 * 5  # eleven columns; S-DICE with O-DICE's lambda and with 0.6 are one run on this data
     one = next(cell for cell in cells if "/odice/" in cell.name)
@@ -76,7 +76,7 @@ def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
     assert (options.reward, options.normalize_obs, options.convention) == ("return-range", False, "qlearning")
     assert options.diagnostics  # figure 3 reads the same runs
     short, _, _ = study_cells(
-        STUDIES["table1"], found, ("odice", "optidice"), StudyOptions("reference", 6000, 1), tmp_path
+        STUDIES["table1"], sources, ("odice", "optidice"), StudyOptions("reference", 6000, 1), tmp_path
     )
     assert [(cell.steps, cell.settings.options.eval_every) for cell in short] == [(6000, 300)] * 2
     assert (short[0].settings.config.policy_hidden, short[0].settings.config.twin) == ((1024, 1024), True)
@@ -88,8 +88,8 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
         write(d4rl, name)
     study = STUDIES["table1"]
     data = ("hopper-medium-v2", "halfcheetah-medium-v2", "antmaze-medium-play-v2")
-    found, _ = d4rl_sources(study, data, d4rl)
-    cells, places, _ = study_cells(study, found, (), StudyOptions(), tmp_path)
+    sources, _ = d4rl_sources(study, data, d4rl)
+    cells, places, _ = study_cells(study, sources, (), StudyOptions(), tmp_path)
     plans = {cell.group: cell.settings for cell in cells}
     methods = [place.method for place in places if place.data == "antmaze-medium-play-v2"][::5]
     assert methods == [
@@ -112,7 +112,7 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
         text, code = plans[f"{name}/odice"].config, plans[f"{name}/odice@reference"].config
         assert (text.policy_hidden, text.value_lr, text.twin) == ((256, 256), 1e-4, False)
         assert (code.policy_hidden, code.value_lr, code.twin) == ((1024, 1024), 2e-4, True)
-    one, _, _ = study_cells(study, found, ("odice",), StudyOptions("reference"), tmp_path)
+    one, _, _ = study_cells(study, sources, ("odice",), StudyOptions("reference"), tmp_path)
     assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was asked for is no second column
 
 
@@ -180,9 +180,9 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
     """Fifteen rows, eleven columns of ours, and the paper's 120 numbers beside the right ones."""
     data, out = tmp_path / "d4rl", tmp_path / "out"
     write_all(data)
-    found, missing = d4rl_sources(STUDIES["table1"], (), data)
+    sources, missing = d4rl_sources(STUDIES["table1"], (), data)
     assert missing == []
-    cells, _, _ = study_cells(STUDIES["table1"], found, (), StudyOptions(seeds=1), out / "runs")
+    cells, _, _ = study_cells(STUDIES["table1"], sources, (), StudyOptions(seeds=1), out / "runs")
     assert len(cells) == 15 * 11 - 5  # O-DICE's lambda is 0.6 on five data sets
     for cell in cells[:-1]:
         made_run(cell.path, env=cell.group.split("/")[0], reference=(0.0, 200.0))
@@ -235,11 +235,11 @@ def test_the_whole_table_on_fifteen_small_files(tmp_path, capfd):
 def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
     with h5py.File(d4rl / "hopper-expert-v2.hdf5", "w") as file:
         file["rewards"] = np.zeros(3)
-    found, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
+    sources, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
     assert len(missing) == 1
-    three, _, _ = study_cells(STUDIES["table2"], found, (), StudyOptions(), tmp_path)
+    three, _, _ = study_cells(STUDIES["table2"], sources, (), StudyOptions(), tmp_path)
     assert {cell.settings.options.seed for cell in three} == {0, 10, 100}  # the released script's
-    cells, _, _ = study_cells(STUDIES["table2"], found, (), StudyOptions(seeds=1), tmp_path)
+    cells, _, _ = study_cells(STUDIES["table2"], sources, (), StudyOptions(seeds=1), tmp_path)
     assert names(cells)[::5] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
     assert [cell.settings.options.episode for cell in cells][::5] == [(1,), (10,), (20,), (30,)]
     assert all(cell.settings.options.imitation and cell.settings.options.data == "hopper-expert-v2" for cell in cells)
@@ -258,10 +258,10 @@ def made(tmp_path, monkeypatch):
 
 
 def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
-    found, missing = local_sources((), made)
+    sources, missing = local_sources((), made)
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
-    assert all(source.name.endswith("-local") for source in found)
-    cells, _, notes = study_cells(STUDIES["table1"], found, (), StudyOptions(seeds=1), tmp_path)
+    assert all(source.name.endswith("-local") for source in sources)
+    cells, _, notes = study_cells(STUDIES["table1"], sources, (), StudyOptions(seeds=1), tmp_path)
     assert len(cells) == 15 * 8 - 3
     assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
     plans = {cell.name: cell.settings for cell in cells}
@@ -275,35 +275,37 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert plans["pointmaze-medium-diverse-local/iql/seed-0"].config.expectile == 0.9
     assert plans["hopper-full-replay-local/iql/seed-0"].config.expectile == 0.7
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
-    own, _, _ = study_cells(STUDIES["curves"], found[:1], ("odice",), StudyOptions("own", seeds=1), tmp_path)
+    own, _, _ = study_cells(STUDIES["curves"], sources[:1], ("odice",), StudyOptions("own", seeds=1), tmp_path)
     assert own[0].settings.config.lam == 0.6
     assert own[0].settings.preset is None
 
 
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
-    found, _ = local_sources(["hospital"], made)
+    sources, _ = local_sources(["hospital"], made)
     asked = StudyOptions(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
-    cells, _, _ = study_cells(STUDIES["sensitivity"], found, (), asked, tmp_path)
+    cells, _, _ = study_cells(STUDIES["sensitivity"], sources, (), asked, tmp_path)
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
     assert all(cell.settings.config.batch_size == 32 for cell in cells)
-    held, _, _ = study_cells(STUDIES["sensitivity"], found, (), StudyOptions(seeds=1, settings={"eta": 0.3}), tmp_path)
+    held, _, _ = study_cells(
+        STUDIES["sensitivity"], sources, (), StudyOptions(seeds=1, settings={"eta": 0.3}), tmp_path
+    )
     assert len(held) == 5 + 5  # one eta is no axis
     assert {cell.settings.config.eta for cell in held if cell.settings.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
-        study_cells(STUDIES["sensitivity"], found, (), StudyOptions(settings={"batch_sizes": 32}), tmp_path)
+        study_cells(STUDIES["sensitivity"], sources, (), StudyOptions(settings={"batch_sizes": 32}), tmp_path)
 
 
 def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
     """`curves` after `table1` with the same --set finds its runs."""
-    found, _ = local_sources(["hospital"], made)
+    sources, _ = local_sources(["hospital"], made)
     asked = StudyOptions(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
-    cells, _, notes = study_cells(STUDIES["curves"], found, (), asked, tmp_path)
+    cells, _, notes = study_cells(STUDIES["curves"], sources, (), asked, tmp_path)
     assert notes == ["critic_hidden is no setting of sdice, odice."]
-    table, _, _ = study_cells(STUDIES["table1"], found, (), asked, tmp_path)
+    table, _, _ = study_cells(STUDIES["table1"], sources, (), asked, tmp_path)
     assert set(names(cells)) < set(names(table))
     with pytest.raises(OdiceError, match="Unknown setting"):
-        study_cells(STUDIES["curves"], found, (), StudyOptions(axes={"critic_hidden": [[64], [32]]}), tmp_path)
+        study_cells(STUDIES["curves"], sources, (), StudyOptions(axes={"critic_hidden": [[64], [32]]}), tmp_path)
 
 
 def test_an_algorithm_without_the_preset_gets_the_next():

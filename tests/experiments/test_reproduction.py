@@ -58,8 +58,8 @@ def test_no_published_number_stands_beside_another_world(tmp_path):
         "antmaze-umaze-v2": "AntMaze_UMaze-v5",
         "walker2d-medium-v2": "Walker2d-v4",
     }
-    found = gather([place(tmp_path, data, "odice", env=env) for data, env in worlds.items()])
-    table = reproduction.score_table(found, "Table 1", "")
+    gathered = gather([place(tmp_path, data, "odice", env=env) for data, env in worlds.items()])
+    table = reproduction.score_table(gathered, "Table 1", "")
     shown = [texts(table, row)["O-DICE: paper"] for row in range(3)]
     assert shown == ["", "", "84.9 ± 2.3"]  # Walker2d-v4 is what the name stands for
     assert "No published number belongs to antmaze-umaze-v2: its runs were evaluated in AntMaze_UMaze-v5." in table.note
@@ -70,16 +70,16 @@ def test_no_published_number_stands_beside_another_world(tmp_path):
 
 def test_variants_share_the_published_column(tmp_path):
     methods = ("sdice", "sdice@lam-0.6", "odice", "odice@reference")
-    found = gather([place(tmp_path, "hopper-medium-v2", method) for method in methods])
-    assert reproduction.score_table(found, "", "").head == [
+    gathered = gather([place(tmp_path, "hopper-medium-v2", method) for method in methods])
+    assert reproduction.score_table(gathered, "", "").head == [
         "data", "S-DICE", "S-DICE, lam 0.6", "S-DICE: paper", "O-DICE", "O-DICE, reference", "O-DICE: paper"
     ]  # fmt: skip
 
 
 def test_figure_3_takes_the_worst_of_ten_episodes(tmp_path):
     many = [[50.0] * 8 + [100.0, 20.0] + [-1000.0] * 40]  # the paper's code looks at the first ten
-    found = gather([place(tmp_path, "x", "odice", many)])
-    assert reproduction.worst_differences(found.groups[0]) == pytest.approx([100 * (20 - 52) / 52])
+    gathered = gather([place(tmp_path, "x", "odice", many)])
+    assert reproduction.worst_differences(gathered.groups[0]) == pytest.approx([100 * (20 - 52) / 52])
 
 
 def test_the_best_of_a_row_is_marked_and_returns_are_labelled(tmp_path):
@@ -98,10 +98,10 @@ def test_percent_difference_is_of_the_last_evaluation_in_scores(tmp_path):
     """Scores 60 and 40 around 50: the worst is 20 % below. One seed ends at 0, where a percentage means nothing."""
     places = [place(tmp_path, "x", "sdice"), place(tmp_path, "x", "sdice", [[0.0, 0.0]], seed=1)]
     places += [place(tmp_path, "x", "odice", [[1.0], [150.0, 100.0, 110.0]])]
-    found = gather(places)
-    assert reproduction.worst_differences(found.groups[0]) == pytest.approx([-20.0])
-    assert reproduction.worst_differences(found.groups[1]) == pytest.approx([100 * (100 - 120) / 120])
-    row = texts(reproduction.robustness_table(found, ""), 0)
+    gathered = gather(places)
+    assert reproduction.worst_differences(gathered.groups[0]) == pytest.approx([-20.0])
+    assert reproduction.worst_differences(gathered.groups[1]) == pytest.approx([100 * (100 - 120) / 120])
+    row = texts(reproduction.robustness_table(gathered, ""), 0)
     assert (row["S-DICE"], row["O-DICE"]) == ("-20.0", "-16.7")
 
 
@@ -121,14 +121,14 @@ def test_sensitivity_tells_how_far_lambdas_are_apart(tmp_path):
     at = {("0.5", "0.2"): 10.0, ("0.7", "0.2"): 60.0, ("0.5", "1.0"): 30.0, ("0.7", "1.0"): 20.0}
     places = [place(tmp_path, "x", f"odice-lam={lam}-eta={eta}", [[v]]) for (lam, eta), v in at.items()]
     places += [place(tmp_path, "x", f"sdice-lam={lam}", [[value]]) for lam, value in (("0.5", 100.0), ("0.7", 0.0))]
-    found = gather(places)
-    rows = [[cell.text for cell in row] for row in reproduction.sensitivity_table(found, "").rows]
+    gathered = gather(places)
+    rows = [[cell.text for cell in row] for row in reproduction.sensitivity_table(gathered, "").rows]
     assert rows == [
         ["x", "O-DICE", "eta 0.2", "0.7", "30.0", "5.0", "25.0", "2"],
         ["x", "O-DICE", "eta 1.0", "0.5", "15.0", "10.0", "5.0", "2"],
         ["x", "S-DICE", "–", "0.5", "50.0", "0.0", "50.0", "2"],
     ]
-    figure = reproduction.sensitivity_figure(found, "x")
+    figure = reproduction.sensitivity_figure(gathered, "x")
     written = {text.get_text() for text in figure.axes[0].texts}
     assert written == {"50", "0", "5", "30", "15", "10"}
 

@@ -143,9 +143,9 @@ def test_the_hospital_is_the_one_of_its_equations():
     signs, age = env.unwrapped._signs, env.unwrapped._age
     after = [(1.06 + 0.05 * age) * signs + 0.35 * (np.tanh(moves[a] @ signs) + 0.5 * pushes[a]) for a in range(5)]
     assert greedy_treatment(obs) == np.argmin(np.linalg.norm(after, axis=1))
-    found, reward, terminated, _truncated, _ = env.step(2)
+    result, reward, terminated, _truncated, _ = env.step(2)
     expected = after[2] + 0.2 * rng.normal(size=3)
-    np.testing.assert_allclose(found[:3], expected, rtol=1e-6)
+    np.testing.assert_allclose(result[:3], expected, rtol=1e-6)
     size = np.linalg.norm(expected)
     assert (reward, terminated) == ((1.0, True) if size < 0.5 else (-1.0, True) if size > 2.8 else (0.0, False))
 

@@ -262,15 +262,15 @@ class Pairs(NamedTuple):
 
 def pairs(log: Log) -> Pairs:
     """Each pair once, in the order of states, then actions."""
-    found, row = np.unique(np.stack([log.state, log.action]), axis=1, return_inverse=True)
-    return Pairs(found[0], found[1], row.ravel())
+    unique_pairs, row = np.unique(np.stack([log.state, log.action]), axis=1, return_inverse=True)
+    return Pairs(unique_pairs[0], unique_pairs[1], row.ravel())
 
 
 def expected_loss(mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pearson") -> Problem:
     """The sample loss without its bias: one residual for each pair (s, a), averaged over the next states that the log
     has after it, *inside* f*."""
-    problem, found = sample_loss(mdp, log, lam=lam, divergence=divergence), pairs(log)
-    member = found.row[None] == np.arange(found.state.size)[:, None]
+    problem, result = sample_loss(mdp, log, lam=lam, divergence=divergence), pairs(log)
+    member = result.row[None] == np.arange(result.state.size)[:, None]
     share = member @ problem.share
     average = (member * problem.share[None]) / share[:, None]
     return problem._replace(share=share, reward=average @ problem.reward, matrix=average @ problem.matrix)

@@ -78,11 +78,11 @@ def test_a_column_that_never_changed_may_not_change():
 def test_decides_and_falls_back(guard):
     acting = policy(guard)
     obs = np.stack([guard.center, guard.center + 100 * guard.scale, np.full(3, np.nan)])
-    found = acting.guarded(obs, fall_back=np.array([0.5, 1.0]))
-    assert found.decision.tolist() == ["act", "fall back", "fall back"]
-    assert found.score[2] == np.inf
-    np.testing.assert_allclose(found.action[1:], [[0.5, 1.0]] * 2)
-    np.testing.assert_array_equal(found.action[0], acting(obs[0]))
+    answers = acting.guarded(obs, fall_back=np.array([0.5, 1.0]))
+    assert answers.decision.tolist() == ["act", "fall back", "fall back"]
+    assert answers.score[2] == np.inf
+    np.testing.assert_allclose(answers.action[1:], [[0.5, 1.0]] * 2)
+    np.testing.assert_array_equal(answers.action[0], acting(obs[0]))
     one = acting.guarded(obs[1], fall_back=lambda given: given[:2] * 0)
     assert one.decision == "fall back"
     assert one.action.tolist() == [0.0, 0.0]

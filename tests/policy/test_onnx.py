@@ -38,8 +38,8 @@ def observations(n=10_000):
 @pytest.mark.parametrize("fitted", [Fitted(), FITTED])
 def test_equals_the_jax_policy(tanh_mean, fitted, tmp_path):
     network = GaussianPolicy(jax.random.key(0), SPEC, (64, 64), tanh_mean=tanh_mean)
-    found = export.export_onnx(Policy.from_network(network.deterministic(), fitted), tmp_path / "policy.onnx")
-    assert found.difference <= 1e-5
+    exported = export.export_onnx(Policy.from_network(network.deterministic(), fitted), tmp_path / "policy.onnx")
+    assert exported.difference <= 1e-5
     obs = observations()
     expected = fitted.act(np.asarray(network.mode(jnp.asarray(fitted.observe(obs)))))
     half_range = 1.0 if fitted.action_low is None else np.array([2.0, 250.0])
@@ -84,8 +84,8 @@ def test_a_wrong_choice_is_noticed():
     network = CategoricalPolicy(jax.random.key(0), Spec(3, 4, True), (8,))
     other = CategoricalPolicy(jax.random.key(1), Spec(3, 4, True), (8,))
     policies = [Policy.from_network(each.deterministic()) for each in (network, other)]
-    found = export.parity(policies[0], export.onnx_model(policies[1]))
-    assert found.difference > 1e-2 > found.allowed
+    rows = export.parity(policies[0], export.onnx_model(policies[1]))
+    assert rows.difference > 1e-2 > rows.allowed
 
 
 def test_what_single_precision_loses_is_allowed():
@@ -93,9 +93,9 @@ def test_what_single_precision_loses_is_allowed():
     network = GaussianPolicy(jax.random.key(0), SPEC, (64, 64), tanh_mean=True)
     network.mean.weights[:] = [weight * 12 for weight in network.mean.weights]
     policy = Policy.from_network(network.deterministic())
-    found = export.parity(policy, export.onnx_model(policy))
-    assert found.rounding > export.TOLERANCE
-    assert found.difference <= 2 * found.allowed
+    rows = export.parity(policy, export.onnx_model(policy))
+    assert rows.rounding > export.TOLERANCE
+    assert rows.difference <= 2 * rows.allowed
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])

@@ -248,9 +248,9 @@ def weights(change):
 
 def description(change):
     def apply(folder):
-        found = json.loads((folder / "policy.json").read_text())
-        change(found)
-        (folder / "policy.json").write_text(json.dumps(sealed(found)))  # as somebody would who means it
+        content = json.loads((folder / "policy.json").read_text())
+        change(content)
+        (folder / "policy.json").write_text(json.dumps(sealed(content)))  # as somebody would who means it
 
     return apply
 
@@ -443,13 +443,13 @@ def test_a_thousand_flipped_bits(saved, name):
 
 def test_a_description_needs_its_checksum_and_its_version(saved):
     path = saved / "policy.json"
-    found = json.loads(path.read_text())
-    del found["sha256"]
-    path.write_text(json.dumps(found))
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    path.write_text(json.dumps(content))
     with pytest.raises(OdiceError, match="SHA-256"):
         Policy.load(saved)
     for version in (1, True, 1.0, "2", None):
-        path.write_text(json.dumps({**found, "version": version}))
+        path.write_text(json.dumps({**content, "version": version}))
         with pytest.raises(OdiceError, match="format version"):
             Policy.load(saved)
 

@@ -13,37 +13,37 @@ EVERY = [(name, algo) for name, tables in TABLES.items() for algo in tables]
 def test_every_table_builds_and_names_its_sources(name, algo):
     assert algorithms()[algo].imitates
     for data in (None, "hopper-expert-v2", "walker2d-expert-v2"):
-        found = odice.preset(name, algo, data, imitation=True)
-        algorithms()[algo].config(**found.values())
-        assert all(setting.source for setting in found.settings.values())
-        assert found.protocol.source
-        assert found.protocol.reward == ("standard" if algorithms()[algo].reads_rewards else "zero")
-        assert found.protocol.convention == "bootstrap"
+        made = odice.preset(name, algo, data, imitation=True)
+        algorithms()[algo].config(**made.values())
+        assert all(setting.source for setting in made.settings.values())
+        assert made.protocol.source
+        assert made.protocol.reward == ("standard" if algorithms()[algo].reads_rewards else "zero")
+        assert made.protocol.convention == "bootstrap"
 
 
 @pytest.mark.parametrize(
     ("data", "decay"), [("hopper-expert-v2", 1e-5), ("walker2d-expert-v2", 1e-3), ("mine-v0", 1e-5)]
 )
 def test_the_released_code(data, decay):
-    found = odice.preset("reference", "odice", data, imitation=True)
-    values = found.values()
+    made = odice.preset("reference", "odice", data, imitation=True)
+    values = made.values()
     assert values["policy_weight_decay"] == decay
     assert (values["lam"], values["eta"], values["tanh_mean"]) == (0.4, 1.0, True)
     assert (values["value_lr"], values["policy_lr"]) == (1e-4, 1e-4)
     assert (values["policy_hidden"], values["twin"], values["layer_norm"]) == ((1024, 1024), True, False)
-    assert found.protocol.final_obs == "next-reset"
-    assert (found.protocol.steps, found.protocol.eval_every, found.protocol.eval_episodes) == (500_000, 5_000, 10)
+    assert made.protocol.final_obs == "next-reset"
+    assert (made.protocol.steps, made.protocol.eval_every, made.protocol.eval_episodes) == (500_000, 5_000, 10)
     clone = odice.preset("reference", "bc", data, imitation=True).values()
     shared = ("policy_hidden", "policy_lr", "policy_weight_decay", "tanh_mean")
     assert {key: clone[key] for key in shared} == {key: values[key] for key in shared}
 
 
 def test_the_papers_text():
-    found = odice.preset("paper", "odice", "hopper-expert-v2", imitation=True)
-    values = found.values()
+    made = odice.preset("paper", "odice", "hopper-expert-v2", imitation=True)
+    values = made.values()
     assert (values["lam"], values["eta"], values["policy_hidden"], values["twin"]) == (0.4, 1.0, (256, 256), False)
     assert "policy_weight_decay" not in values
-    assert found.protocol.final_obs == "recorded"
+    assert made.protocol.final_obs == "recorded"
 
 
 def test_the_paper_compares_with_three_others_on_four_trajectories():
@@ -56,9 +56,9 @@ def test_the_paper_compares_with_three_others_on_four_trajectories():
 
 def test_official_codes_beside_imperfect_data():
     for algo in ("demo-dice", "lobs-dice"):
-        found = odice.preset("reference", algo, imitation=True)
-        assert found.values() == {"bootstrap_terminals": True}
-        assert not found.protocol.absorbing
+        made = odice.preset("reference", algo, imitation=True)
+        assert made.values() == {"bootstrap_terminals": True}
+        assert not made.protocol.absorbing
     assert not odice.preset("reference", "smodice", imitation=True).protocol.absorbing
 
 

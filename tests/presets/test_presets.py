@@ -72,12 +72,12 @@ EVERY = [(name, algo) for name in sorted(PRESETS) for algo in sorted(import_modu
 @pytest.mark.parametrize(("name", "algo"), EVERY)
 def test_every_preset_builds_and_names_its_sources(name, algo):
     for data in (None, "hopper-medium-v2", "antmaze-umaze-v2"):
-        found = odice.preset(name, algo, data)
-        algorithms()[algo].config(**found.values())
-        assert all(setting.source for setting in found.settings.values())
-        assert found.data == (None if algo in GENERAL else data)
-        assert found.protocol.source
-        assert found.protocol.reward in REWARD_MAPS
+        made = odice.preset(name, algo, data)
+        algorithms()[algo].config(**made.values())
+        assert all(setting.source for setting in made.settings.values())
+        assert made.data == (None if algo in GENERAL else data)
+        assert made.protocol.source
+        assert made.protocol.reward in REWARD_MAPS
     if algo in GENERAL:
         assert not import_module(f"odice.presets.{name}").TABLES[algo].rows
         return
@@ -124,9 +124,9 @@ def test_corls_configs_of_rebrac_and_awac():
 
 
 def test_unknown_data_gets_the_general_values():
-    found = odice.preset("reference", "odice", "my-robot-v0")
-    assert found.data is None
-    assert found.values()["lam"] == 0.6
+    made = odice.preset("reference", "odice", "my-robot-v0")
+    assert made.data is None
+    assert made.values()["lam"] == 0.6
 
 
 BASELINES = TABLE.with_name("hparams_by_algorithm.csv")
@@ -164,11 +164,11 @@ def test_baselines_against_the_transcribed_table():
 @pytest.mark.parametrize("data", ["hopper-medium-v2", "antmaze-large-play-v2", "my-robot-v0"])
 def test_published_settings_are_the_papers(name, algo, data):
     plan = resolve(data, preset=name, algo=algo)
-    found = plan.config
+    result = plan.config
     row = odice.preset(name, algo, data)
-    assert found.lam == row.values().get("lam", 0.6)
-    assert found.polyak == 0.005
-    assert found.value_lr == (1e-4 if name == "paper" else 2e-4)
+    assert result.lam == row.values().get("lam", 0.6)
+    assert result.polyak == 0.005
+    assert result.value_lr == (1e-4 if name == "paper" else 2e-4)
     assert plan.options.reward == row.protocol.reward != "return-spread"
     assert plan.options.steps == 1_000_000
 

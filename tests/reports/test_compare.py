@@ -59,10 +59,10 @@ def test_methods_are_named_by_what_differs_on_the_same_data(tmp_path):
         for lam in (0.5, 0.7):
             make_run(tmp_path / f"{data}{lam}", data=data, lam=lam, eta=eta)
         make_run(tmp_path / f"{data}-iql", data=data, algo="iql", tau=eta)
-    found = compare([tmp_path])
-    assert found.data == ["a", "b"]
-    assert found.methods == ["iql", "odice lam=0.5", "odice lam=0.7"]
-    assert [len(group.runs) for group in found.groups] == [1] * 6
+    comparison = compare([tmp_path])
+    assert comparison.data == ["a", "b"]
+    assert comparison.methods == ["iql", "odice lam=0.5", "odice lam=0.7"]
+    assert [len(group.runs) for group in comparison.groups] == [1] * 6
 
 
 def test_unfinished_runs_are_shown_and_do_not_count(tmp_path):
@@ -88,39 +88,39 @@ def test_averages_over_data_need_methods_that_have_them_all(tmp_path):
                 make_run(tmp_path / f"{data}{algo}{seed}", [[level]], data=data, algo=algo, seed=seed)
     make_run(tmp_path / "iql", [[200.0]], data="a", algo="iql")
     make_run(tmp_path / "raw", [[200.0]], data="d", algo="odice", reference=None)
-    found = compare([tmp_path])
-    assert found.shared[0] == ["a", "b", "c"]
-    assert {one.method: one.iqm.value for one in found.aggregates} == {"odice": 80.0, "bc": 20.0}
-    assert {one.method: one.gap.value for one in found.aggregates if one.gap} == {"odice": 20.0, "bc": 80.0}
-    assert found.profiles["bc"].share[:20].tolist() == [1.0] * 20
-    assert found.profiles["bc"].share[20:].tolist() == [0.0] * 81  # 20 is not above 20
+    comparison = compare([tmp_path])
+    assert comparison.shared[0] == ["a", "b", "c"]
+    assert {one.method: one.iqm.value for one in comparison.aggregates} == {"odice": 80.0, "bc": 20.0}
+    assert {one.method: one.gap.value for one in comparison.aggregates if one.gap} == {"odice": 20.0, "bc": 80.0}
+    assert comparison.profiles["bc"].share[:20].tolist() == [1.0] * 20
+    assert comparison.profiles["bc"].share[20:].tolist() == [0.0] * 81  # 20 is not above 20
 
 
 def test_improvement_has_two_sides(tmp_path):
     for seed, (a, b) in enumerate([(10.0, 5.0), (20.0, 15.0)]):
         make_run(tmp_path / f"a{seed}", [[a]], algo="a", seed=seed, reference=None)
         make_run(tmp_path / f"b{seed}", [[b]], algo="b", seed=seed, reference=None)
-    found = compare([tmp_path]).improvement
-    assert found["a", "b"].value == 0.75  # 10 beats 5; 20 beats both
-    assert found["b", "a"].value == 0.25
-    assert found["b", "a"].low == pytest.approx(1 - found["a", "b"].high)
+    result = compare([tmp_path]).improvement
+    assert result["a", "b"].value == 0.75  # 10 beats 5; 20 beats both
+    assert result["b", "a"].value == 0.25
+    assert result["b", "a"].low == pytest.approx(1 - result["a", "b"].high)
 
 
 def test_a_copy_is_no_second_seed(tmp_path):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b")
     make_run(tmp_path / "c", source="/elsewhere/renamed.parquet", finished=False)
-    found = compare([tmp_path])
-    assert len(found.groups[0].runs) == 1
-    assert sum("is the same run as" in note for note in found.notes) == 2
+    comparison = compare([tmp_path])
+    assert len(comparison.groups[0].runs) == 1
+    assert sum("is the same run as" in note for note in comparison.notes) == 2
 
 
 def test_other_data_of_the_same_name_stay_apart(tmp_path):
     make_run(tmp_path / "a", data="x", source="/one/log.csv")
     make_run(tmp_path / "b", data="y", source="/two/log.csv", seed=1)
-    found = compare([tmp_path])
-    assert found.data == ["log (1)", "log (2)"]
-    assert "log is the name of 2 data sets" in found.notes[0]
+    comparison = compare([tmp_path])
+    assert comparison.data == ["log (1)", "log (2)"]
+    assert "log is the name of 2 data sets" in comparison.notes[0]
 
 
 def test_health_is_counted(tmp_path):
@@ -180,9 +180,9 @@ def test_a_broken_run_is_one_sentence(name, content, said, tmp_path):
     with pytest.raises(OdiceError, match=said) as caught:
         compare([bad])
     assert "\n" not in str(caught.value)
-    found = compare([tmp_path])  # among others it is left out, and that is said
-    assert [run.path for run in found.groups[0].runs] == [good]
-    assert said in found.notes[0]
+    comparison = compare([tmp_path])  # among others it is left out, and that is said
+    assert [run.path for run in comparison.groups[0].runs] == [good]
+    assert said in comparison.notes[0]
 
 
 def test_numbers_that_are_none(tmp_path):
@@ -244,9 +244,9 @@ def test_a_folder_whose_name_is_not_text(tmp_path, capsys):
 def test_one_bad_run_among_many_is_left_out_by_name(tmp_path):
     good, bad = make_run(tmp_path / "good"), make_run(tmp_path / "bad", seed=1)
     damage(bad, "config.json", b"{")
-    found = compare([good, bad])
-    assert [run.path for run in found.groups[0].runs] == [good]
-    assert "bad/config.json" in found.notes[0]
+    comparison = compare([good, bad])
+    assert [run.path for run in comparison.groups[0].runs] == [good]
+    assert "bad/config.json" in comparison.notes[0]
     with pytest.raises(OdiceError, match=r"There is no run to report on \(left out: .*bad/config\.json"):
         compare([bad])
 

@@ -102,19 +102,19 @@ def test_every_number_of_a_table_sorts_as_a_number(found):
 def test_names_from_files_are_text_everywhere(tmp_path):
     make_run(tmp_path / "a", [[1.0], [2.0]], algo=EVIL, source=EVIL, data="x", lam=EVIL, health={"verdict": EVIL})
     make_run(tmp_path / "b", [[1.0], [2.0]], algo=EVIL, source=EVIL, data="x", lam=1)
-    found = odice.report(tmp_path)
-    page = run_page(found)
+    result = odice.report(tmp_path)
+    page = run_page(result)
     parsed = Page(page)
     assert parsed.count("script") == 1
     assert "<script>alert" not in page
     assert not [attrs for _, attrs in parsed.seen if any(name.startswith("on") for name in attrs)]
-    for made in (page, tables.markdown(found), tables.latex(found), tables.comma_separated(found)):
+    for made in (page, tables.markdown(result), tables.latex(result), tables.comma_separated(result)):
         assert "\x1b" not in made
-    assert "<script>" not in tables.markdown(found)
-    lines = tables.markdown(found).splitlines()
+    assert "<script>" not in tables.markdown(result)
+    lines = tables.markdown(result).splitlines()
     bars = {len(re.findall(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")}
     assert len(bars) <= 3, "a name added a column"
-    assert not re.search(r"(?<!\\)[%$#&_](?!\\)", re.sub(r" & |\$\\pm\$|^%.*$", "", tables.latex(found), flags=re.M))
+    assert not re.search(r"(?<!\\)[%$#&_](?!\\)", re.sub(r" & |\$\\pm\$|^%.*$", "", tables.latex(result), flags=re.M))
 
 
 def test_a_spreadsheet_computes_nothing(tmp_path):

@@ -38,8 +38,8 @@ def test_the_probability_of_improvement_is_mann_whitneys(x, y):
 def test_improvement_is_the_mean_over_tasks_however_many_runs_each_has():
     x = [np.array([2.0, 2.0]), np.array([0.0, 0.0, 0.0])]
     y = [np.array([1.0]), np.array([1.0])]
-    found = improvement(x, y)
-    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
+    probability = improvement(x, y)
+    assert (probability.value, probability.low, probability.high) == (0.5, 0.5, 0.5)
 
 
 def test_the_interval_is_scipys_percentile_bootstrap():
@@ -57,15 +57,15 @@ def test_the_stratified_interval_in_closed_form():
     """The mean of many runs is nearly normal; drawn within tasks, only the variance inside the tasks counts."""
     tasks = [level + RNG.normal(0, 1, 200) for level in (0.0, 1000.0)]
     error = np.sqrt(sum(task.var() for task in tasks) / 200) / 2  # of the mean of two means
-    found = interval(tasks, statistics.mean)
-    assert found.low == pytest.approx(found.value - 1.96 * error, abs=0.15 * error)
-    assert found.high == pytest.approx(found.value + 1.96 * error, abs=0.15 * error)
+    bounds = interval(tasks, statistics.mean)
+    assert bounds.low == pytest.approx(bounds.value - 1.96 * error, abs=0.15 * error)
+    assert bounds.high == pytest.approx(bounds.value + 1.96 * error, abs=0.15 * error)
 
 
 def test_two_runs_in_closed_form():
     """The mean of two draws from {0, 1} is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4."""
-    found = interval([np.array([0.0, 1.0])], statistics.mean)
-    assert found == BootstrapInterval(0.5, 0.0, 1.0)
+    bounds = interval([np.array([0.0, 1.0])], statistics.mean)
+    assert bounds == BootstrapInterval(0.5, 0.0, 1.0)
     drawn = statistics.resample([np.array([0.0, 1.0])], np.random.default_rng(0), 20_000).mean(-1)
     assert np.mean(drawn == 0.5) == pytest.approx(0.5, abs=0.02)
 
@@ -77,9 +77,9 @@ def test_draws_stay_in_their_task():
 
 
 def test_one_run_of_each_task_has_no_interval():
-    found = interval([np.array([1.0]), np.array([3.0])], iqm)
-    assert found.value == 2.0
-    assert not found.known
+    bounds = interval([np.array([1.0]), np.array([3.0])], iqm)
+    assert bounds.value == 2.0
+    assert not bounds.known
     assert not improvement([np.array([1.0])], [np.array([0.0])]).known
     assert interval([np.array([1.0]), np.array([3.0, 5.0])], iqm).known
 
@@ -91,8 +91,8 @@ def test_the_same_runs_give_the_same_interval():
 
 def test_a_profile_counts_the_runs_that_are_strictly_above():
     tasks = [np.array([10.0, 20.0]), np.array([20.0, 40.0])]
-    found = performance_profile(tasks, np.array([0.0, 10.0, 20.0, 40.0]))
-    assert found.share.tolist() == [1.0, 0.75, 0.25, 0.0]
-    assert (found.low <= found.share).all()
-    assert (found.share <= found.high).all()
-    assert found.low[0] == found.high[0] == 1.0
+    profile = performance_profile(tasks, np.array([0.0, 10.0, 20.0, 40.0]))
+    assert profile.share.tolist() == [1.0, 0.75, 0.25, 0.0]
+    assert (profile.low <= profile.share).all()
+    assert (profile.share <= profile.high).all()
+    assert profile.low[0] == profile.high[0] == 1.0

@@ -102,8 +102,8 @@ def test_another_matrix_is_refused_a_larger_one_extends(tmp_path):
         assert (tmp_path / "sweep.json").read_bytes() == before
         assert "2 runs are new" in (record(folder, runs_in(tmp_path, 4)) or "")
         assert "3 runs there are not part of this command" in (record(folder, runs_in(tmp_path, 1, steps=200)) or "")
-    found = json.loads((tmp_path / "sweep.json").read_text())["runs"]
-    assert [found[f"log/bc/seed-{i}"]["steps"] for i in range(4)] == [200, 100, 100, 100]
+    content = json.loads((tmp_path / "sweep.json").read_text())["runs"]
+    assert [content[f"log/bc/seed-{i}"]["steps"] for i in range(4)] == [200, 100, 100, 100]
     (tmp_path / "config.json").write_text("{}")
     with RunDirectory(tmp_path) as folder, pytest.raises(OdiceError, match="is a run itself"):
         record(folder, runs_in(tmp_path, 1))
@@ -312,8 +312,8 @@ def test_the_summary_is_the_mean_over_seeds(tmp_path):
     finish(runs[4])
     finish(runs[5])
     head, *lines = [line.split("  ") for line in summary(runs).splitlines()]
-    found = [[part.strip() for part in line if part] for line in lines]
-    assert found == [
+    values = [[part.strip() for part in line if part] for line in lines]
+    assert values == [
         ["one/bc", "2", "11.5 ± 2.12", "1.5 ± 0.707"],
         ["one/iql", "1 of 2", "7", "-"],
         ["one/odice", "2", "no environment", "-"],

@@ -26,20 +26,20 @@ def like(facts):
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    found = Checkpoints(tmp_path / "checkpoints", keep=2)
-    yield found
-    found.close()
+    result = Checkpoints(tmp_path / "checkpoints", keep=2)
+    yield result
+    result.close()
 
 
 def test_what_is_saved_comes_back_bit_for_bit(checkpoints):
     assert checkpoints.restore(like) is None
     checkpoints.save(10, tree(1), {"sums": {"loss": 0.1 + 0.2}, "pending": None})
     checkpoints.save(20, tree(2), {"sums": {}, "pending": 15})
-    found = checkpoints.restore(like)
-    assert found is not None
-    assert (found.step, found.facts) == (20, {"sums": {}, "pending": 15})
-    np.testing.assert_array_equal(found.arrays["w"], tree(2)["w"])
-    assert found.arrays["opt"][0] == 2
+    restored = checkpoints.restore(like)
+    assert restored is not None
+    assert (restored.step, restored.facts) == (20, {"sums": {}, "pending": 15})
+    np.testing.assert_array_equal(restored.arrays["w"], tree(2)["w"])
+    assert restored.arrays["opt"][0] == 2
     older = checkpoints.restore(like, at_most=19)
     assert older is not None
     assert older.facts["sums"]["loss"] == 0.1 + 0.2
@@ -75,9 +75,9 @@ def test_a_damaged_newest_falls_back_with_a_warning(tmp_path, checkpoints, damag
         checkpoints.save(step, tree(step), {})
     damage(tmp_path / "checkpoints" / "20")
     with pytest.warns(CheckpointWarning, match="20: this checkpoint cannot be used"):
-        found = checkpoints.restore(like)
-    assert found is not None
-    assert found.step == 10
+        restored = checkpoints.restore(like)
+    assert restored is not None
+    assert restored.step == 10
     assert checkpoints.steps == [10]
     assert (tmp_path / "damaged" / "20").is_dir()
     checkpoints.save(20, tree(20), {})
@@ -108,9 +108,9 @@ def test_a_full_disk_leaves_the_one_before(tmp_path, checkpoints):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["10"]
-    found = checkpoints.restore(like)
-    assert found is not None
-    assert found.step == 10
+    restored = checkpoints.restore(like)
+    assert restored is not None
+    assert restored.step == 10
 
 
 def test_what_a_killed_save_left_is_removed_on_the_next_start(tmp_path, checkpoints):

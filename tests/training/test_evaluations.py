@@ -43,9 +43,9 @@ def test_the_numbers_are_those_of_an_evaluation_here():
         try:
             for policy, seed in ((policy_for(here), 3), (policy_for(here, seed=1, **scale), 4)):
                 expected = here(policy, episodes=20, seed=seed)
-                found = there(policy, episodes=20, seed=seed, max_seconds=60)
-                assert found.to_dict() == expected.to_dict()
-                assert len(set(found.lengths.tolist())) > 1
+                result = there(policy, episodes=20, seed=seed, max_seconds=60)
+                assert result.to_dict() == expected.to_dict()
+                assert len(set(result.lengths.tolist())) > 1
             with pytest.raises(OdiceError, match="episodes must be"):
                 there(policy, episodes=0, seed=0, max_seconds=60)
         finally:
@@ -113,15 +113,15 @@ def test_sigterm_ends_a_run_whose_environment_hangs(tmp_path):
 
 def workers_of(parent):
     """Processes that evaluate for this one."""
-    found = []
+    values = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and b"odice.evaluation.simulator.process" in (entry / "cmdline").read_bytes():
                 status = (entry / "status").read_text()
-                found += [entry.name] if f"PPid:\t{parent}\n" in status else []
+                values += [entry.name] if f"PPid:\t{parent}\n" in status else []
         except OSError:
             continue
-    return found
+    return values
 
 
 def test_an_environment_of_this_program_alone_is_evaluated_here():
@@ -131,8 +131,8 @@ def test_an_environment_of_this_program_alone_is_evaluated_here():
         for name in ("tests/OnlyHere-v0", "tests/OtherThere-v0"):
             evaluator = Evaluator(name, allow_import=True)
             background = BackgroundEvaluator(evaluator, 2, allow_import=True)
-            found = background.submit(policy_for(evaluator), 0).result(120)
-            assert found.returns.tolist() == [5.0, 5.0]
+            result = background.submit(policy_for(evaluator), 0).result(120)
+            assert result.returns.tolist() == [5.0, 5.0]
             assert background._process is None
             background.close()
     finally:

@@ -69,45 +69,45 @@ def test_every_declared_metric_is_one_that_the_docs_or_the_run_make():
 def test_judges_by_the_last_quarter():
     before = [{"step": i, "weight_ess": 0.0001, "weight_mean": 1.0, "value_mean": 0.0} for i in range(6)]
     after = [{"step": i, "weight_ess": 0.2, "weight_mean": 1.0, "value_mean": 0.0} for i in range(6, 8)]
-    found = judge(entry("odice"), before + after, Fixed(1), probe([1, 1, 0, 1]))
-    assert found.measures["weight_ess"] == 0.2
-    assert not [each for each in found.findings if each.check.metric == "weight_ess"]
-    found = judge(entry("odice"), after + before, Fixed(1), probe([1, 1, 0, 1]))
-    assert found.verdict == "do not deploy"
-    assert found.to_dict()["says"].startswith("do not deploy: almost no transition has any weight")
+    verdict = judge(entry("odice"), before + after, Fixed(1), probe([1, 1, 0, 1]))
+    assert verdict.measures["weight_ess"] == 0.2
+    assert not [each for each in verdict.findings if each.check.metric == "weight_ess"]
+    verdict = judge(entry("odice"), after + before, Fixed(1), probe([1, 1, 0, 1]))
+    assert verdict.verdict == "do not deploy"
+    assert verdict.to_dict()["says"].startswith("do not deploy: almost no transition has any weight")
 
 
 def test_agreement_is_a_share_of_what_cloning_gains():
     """Three of four right: an error of 0.25 against 0.5 of chance is a gain of 0.5; cloning gains 0.8."""
-    found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 0, 1]))
-    assert found.measures["policy_gain"] == pytest.approx(0.5)
-    assert found.measures["agreement"] == pytest.approx(0.625)
-    assert found.verdict == "good"
+    verdict = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 0, 1]))
+    assert verdict.measures["policy_gain"] == pytest.approx(0.5)
+    assert verdict.measures["agreement"] == pytest.approx(0.625)
+    assert verdict.verdict == "good"
     assert judge(entry("bc"), [{"step": 1}], Fixed(0), probe([1, 1, 0, 1])).verdict == "do not deploy"
 
 
 def test_where_cloning_cannot_learn_nothing_is_said_about_agreement():
-    found = judge(entry("bc"), [{"step": 1}], Fixed(0), probe([1, 1, 0, 1], clone_gain=0.05))
-    assert found.measures["agreement"] is None
-    assert found.verdict == "not checked"
-    assert found.to_dict()["says"].startswith("not checked: the log's actions hardly depend")
+    verdict = judge(entry("bc"), [{"step": 1}], Fixed(0), probe([1, 1, 0, 1], clone_gain=0.05))
+    assert verdict.measures["agreement"] is None
+    assert verdict.verdict == "not checked"
+    assert verdict.to_dict()["says"].startswith("not checked: the log's actions hardly depend")
 
 
 def test_without_held_out_episodes_nothing_is_called_good():
-    found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 0, 1])._replace(held=None))
-    assert found.verdict == "not checked"
-    (unknown,) = [result for result in found.results if result.metric == "memorized"]
+    verdict = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 0, 1])._replace(held=None))
+    assert verdict.verdict == "not checked"
+    (unknown,) = [result for result in verdict.results if result.metric == "memorized"]
     assert (unknown.state, unknown.value) == ("not checked", None)
     assert "--holdout" in unknown.reason
 
 
 def test_learned_by_heart():
     """All of four right where it was trained and one of four elsewhere: gains of 1 and -0.5, chance errs in half."""
-    found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([0, 0, 1, 0], clone_gain=0.05, trained=[1, 1, 1, 1]))
-    assert found.measures["memorized"] == pytest.approx(1.5)
-    assert found.verdict == "do not deploy"
-    assert "by heart" in found.to_dict()["says"]
-    assert found.results[0].state == "bad"
+    verdict = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([0, 0, 1, 0], clone_gain=0.05, trained=[1, 1, 1, 1]))
+    assert verdict.measures["memorized"] == pytest.approx(1.5)
+    assert verdict.verdict == "do not deploy"
+    assert "by heart" in verdict.to_dict()["says"]
+    assert verdict.results[0].state == "bad"
 
 
 def test_outside_the_data_in_more_than_a_third_of_the_states():
@@ -116,26 +116,26 @@ def test_outside_the_data_in_more_than_a_third_of_the_states():
     for never, verdict in ((2, "do not deploy"), (1, "good")):
         near[:never] = 0
         near[never:] = 1
-        found = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 1, 1], near=near))
-        assert found.measures["outside"] == never / 4
-        assert found.verdict == verdict
+        result = judge(entry("bc"), [{"step": 1}], Fixed(1), probe([1, 1, 1, 1], near=near))
+        assert result.measures["outside"] == never / 4
+        assert result.verdict == verdict
     distances = Nearby(np.zeros((3, 2, 1)), 0.5)
     assert distances.outside(np.array([[0.4], [0.6], [-2.0]])) == pytest.approx(2 / 3)
 
 
 def test_values_beyond_every_return():
     row = {"step": 1, "weight_ess": 0.5, "weight_mean": 1.0, "critic_mean": 5.0, "value_mean": 25.0}
-    found = judge(entry("iql"), [row], Fixed(1), probe([1, 1, 0, 1]))
-    assert found.measures["value_excess"] == pytest.approx(1.5)  # 15 above the best return, of a range of 10
-    assert found.verdict == "do not deploy"
+    verdict = judge(entry("iql"), [row], Fixed(1), probe([1, 1, 0, 1]))
+    assert verdict.measures["value_excess"] == pytest.approx(1.5)  # 15 above the best return, of a range of 10
+    assert verdict.verdict == "do not deploy"
     assert judge(entry("iql"), [{**row, "value_mean": 5.0}], Fixed(1), probe([1, 1, 0, 1])).verdict == "good"
 
 
 def test_numbers_that_still_move_are_worth_a_look():
     numbers = [{"step": i, "weight_ess": 0.5, "weight_mean": 1.0, "value_mean": float(i)} for i in range(8)]
-    found = judge(entry("odice"), numbers, Fixed(1), probe([1, 1, 0, 1]))
-    assert found.measures["drift"] == pytest.approx(2 / 7)  # 6.5 after 4.5, of a range of 7
-    assert found.verdict == "watch"
+    verdict = judge(entry("odice"), numbers, Fixed(1), probe([1, 1, 0, 1]))
+    assert verdict.measures["drift"] == pytest.approx(2 / 7)  # 6.5 after 4.5, of a range of 7
+    assert verdict.verdict == "watch"
 
 
 def test_says_once_when_it_turns_bad():
@@ -159,13 +159,13 @@ def test_errors_by_hand():
 def test_yardsticks_know_a_log_that_can_be_cloned_from_one_that_cannot():
     clear = line_log(60)
     clear["actions"] = np.tanh(clear["observations"][:, :2])
-    found = {
+    values = {
         name: prepare(resolve(data, algo="bc", **QUICK)).probe for name, data in (("no", line_log(60)), ("yes", clear))
     }
-    assert found["no"].clone_gain < 0.05
-    assert found["yes"].clone_gain > 0.8
+    assert values["no"].clone_gain < 0.05
+    assert values["yes"].clone_gain > 0.8
     variance = clear["actions"].var(axis=0).mean()
-    assert found["yes"].chance == pytest.approx(variance, rel=0.15)
+    assert values["yes"].chance == pytest.approx(variance, rel=0.15)
 
 
 def test_the_range_of_returns():
@@ -211,13 +211,13 @@ def test_a_share_that_is_none_is_refused(tmp_path):
 @pytest.mark.slow
 def test_held_out_numbers_stand_in_the_metrics(tmp_path):
     run = odice.train(line_log(60, discrete=True), out=tmp_path / "a", **SMALL, **QUICK)
-    found = rows(run.path / "metrics.jsonl")
+    result = rows(run.path / "metrics.jsonl")
     names = {f"{part}_{what}" for part in ("holdout", "train") for what in ("action_error", "log_prob", "value_error")}
-    assert all(names <= row.keys() for row in found)
+    assert all(names <= row.keys() for row in result)
     probe = prepare(resolve(line_log(60, discrete=True), **SMALL, **QUICK)).probe
     assert probe.held is not None
     raw = np.asarray(probe.held.obs) * run.policy.obs_scale + run.policy.obs_mean
-    assert found[-1]["holdout_action_error"] == pytest.approx((run.policy(raw) != probe.held.action).mean())
+    assert result[-1]["holdout_action_error"] == pytest.approx((run.policy(raw) != probe.held.action).mean())
     with pytest.raises(OdiceError, match="held_out_episodes"):
         odice.train(line_log(60, discrete=True), out=run.path, **SMALL, **{**QUICK, "holdout": 0.0})
 

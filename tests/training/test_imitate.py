@@ -79,8 +79,8 @@ def test_by_default_a_run_is_named_after_its_episodes(tmp_path, monkeypatch):
 
 def test_the_reference_preset_repeats_the_corrupted_transition():
     asked = {"imitation": True, "preset": "reference", "episode": [1]} | RUN | CLONE
-    found = [prepare(resolve(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
-    assert found == [20, 19]
+    values = [prepare(resolve(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
+    assert values == [20, 19]
 
 
 @pytest.mark.slow

@@ -76,5 +76,5 @@ def test_tensorboard_reads_back_what_was_logged(tmp_path):
     second = open_sink("tensorboard", tmp_path, {}, 20)  # resumed: 30 was after the checkpoint
     second.write("train", 30, {"loss": 7.5})
     second.close()
-    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train/loss")
-    assert [(event.step, event.value) for event in found] == [(10, 2.5), (20, 5.0), (30, 7.5)]
+    result = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train/loss")
+    assert [(event.step, event.value) for event in result] == [(10, 2.5), (20, 5.0), (30, 7.5)]

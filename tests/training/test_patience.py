@@ -87,10 +87,10 @@ def test_the_looks_are_estimates_by_the_held_out_episodes(tmp_path, monkeypatch)
     log = line_log(episodes=60)
     run = odice.train(log, out=tmp_path / "run", **{**RUN, "steps": 40, "eval_every": 40})
     (row,) = rows(run.path / "estimates.jsonl")
-    found = quick(run.policy, odice.load(log))
-    assert found.episodes == 6
-    assert row["answer"] == found.verdict.answer
-    assert row["rank"][3] == pytest.approx(found.estimates["fqe"].improvement.mean, rel=1e-6)
+    result = quick(run.policy, odice.load(log))
+    assert result.episodes == 6
+    assert row["answer"] == result.verdict.answer
+    assert row["rank"][3] == pytest.approx(result.estimates["fqe"].improvement.mean, rel=1e-6)
 
 
 def test_a_log_that_cannot_judge_is_refused_before_training(tmp_path):

@@ -35,11 +35,11 @@ def train(out, **changes):
 
 
 def content(run):
-    found = {name: (run.path / name).read_bytes() for name in FILES}
+    values = {name: (run.path / name).read_bytes() for name in FILES}
     for which in ("last", "best"):
         for name in ("policy.safetensors", "policy.json"):
-            found[f"{which}/{name}"] = (run.path / "policy" / which / name).read_bytes()
-    return found
+            values[f"{which}/{name}"] = (run.path / "policy" / which / name).read_bytes()
+    return values
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ def train(chunk, algo, source, seeds, spec):
     )
     metrics = []
     for first in (0, 5, 10):
-        state, found = chunk(state, source, seeds, first)
-        metrics.append(found)
+        state, result = chunk(state, source, seeds, first)
+        metrics.append(result)
     return [np.asarray(leaf) for leaf in jax.tree.leaves((state, metrics))]
 
 
@@ -76,9 +76,9 @@ def test_streamed_training_equals_training_in_memory(data, tmp_path, seeds, conv
     streamed = Streamed(store, convention, fitted)
     assert streamed.size == in_memory.size
     chunk = StreamedChunk(algo, 32, 5, seeds=many)
-    found = train(chunk, algo, streamed, seeds, data.spec)
+    run = train(chunk, algo, streamed, seeds, data.spec)
     chunk.close()
-    for one, two in zip(found, expected, strict=True):
+    for one, two in zip(run, expected, strict=True):
         assert np.array_equal(one, two)
 
 

@@ -44,5 +44,5 @@ def test_counts_by_hand(monkeypatch):
     }
     monkeypatch.setattr(calibration, "verdict_of", lambda row: verdicts[row["name"]])
     gains = {"a": 2.0, "b": -1.0, "c": -2.0, "d": 0.5}
-    found = calibration.counts({"name": name, "gain": gain} for name, gain in gains.items())
-    assert found == ["4", "2", "1 (50%)", "1 of 2 (50%)", "1", "1 of 2", "0"]
+    counted = calibration.counts({"name": name, "gain": gain} for name, gain in gains.items())
+    assert counted == ["4", "2", "1 (50%)", "1 of 2 (50%)", "1", "1 of 2", "0"]

@@ -61,8 +61,8 @@ GAP = exact(GAIN, 0.0, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
 def test_the_oracle_and_the_log_agree(log):
     assert GAP > 0.2
     for discount in (DISCOUNT, 1.0):
-        found = behavior_return(log, discount, resample(EPISODES, 200, np.random.default_rng(0)))
-        assert found.value == pytest.approx(exact(BEHAVIOR, NOISE, discount), abs=3 * found.replicates.std())
+        estimate = behavior_return(log, discount, resample(EPISODES, 200, np.random.default_rng(0)))
+        assert estimate.value == pytest.approx(exact(BEHAVIOR, NOISE, discount), abs=3 * estimate.replicates.std())
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,10 @@ def test_between_two_behaviors_is_outside(choose, least, most):
 
 def test_importance_sampling(log, behavior):
     """Its weights are those of the policy with the behavior's noise, so that is the value it must find."""
-    found = importance(log, behavior.log_ratio, DISCOUNT, resample(EPISODES, 300, np.random.default_rng(1)))
-    assert found.value == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=3 * found.replicates.std())
-    assert found.replicates.std() < 0.1 * GAP
-    assert found.effective > 50
+    estimate = importance(log, behavior.log_ratio, DISCOUNT, resample(EPISODES, 300, np.random.default_rng(1)))
+    assert estimate.value == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=3 * estimate.replicates.std())
+    assert estimate.replicates.std() < 0.1 * GAP
+    assert estimate.effective > 50
 
 
 def test_fqe_and_doubly_robust(log, behavior):
@@ -124,7 +124,7 @@ def test_fqe_and_doubly_robust(log, behavior):
 @pytest.mark.parametrize("name", ["dual-dice", "gen-dice", "gradient-dice"])
 def test_dice(log, name):
     """As importance sampling: the policy with the behavior's noise."""
-    found = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=np.array([NOISE / LIMIT]))
+    estimate = dice(log, DISCOUNT, np.ones((2, EPISODES)), FORMS[name], noise=np.array([NOISE / LIMIT]))
     gap = exact(GAIN, NOISE, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
-    assert found.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
-    assert found.mass == pytest.approx(1, abs=0.3)
+    assert estimate.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
+    assert estimate.mass == pytest.approx(1, abs=0.3)

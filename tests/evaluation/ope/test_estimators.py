@@ -71,13 +71,13 @@ def test_the_log_by_hand():
 
 
 def test_the_behaviors_return(world, log):
-    found = behavior_return(log, world.discount, resample(log.n_episodes, 1000, np.random.default_rng(0)))
+    estimate = behavior_return(log, world.discount, resample(log.n_episodes, 1000, np.random.default_rng(0)))
     returns = np.add.reduceat(world.data.rewards * world.discount**log.time, world.data.starts)
-    assert found.value == pytest.approx(returns.mean(), rel=1e-6)
+    assert estimate.value == pytest.approx(returns.mean(), rel=1e-6)
     error = returns.std() / np.sqrt(log.n_episodes)
-    assert found.replicates.std() == pytest.approx(error, rel=0.1)
-    assert abs(found.value - world.of_behavior[0]) < 4 * error
-    assert found.effective == pytest.approx(log.n_episodes)
+    assert estimate.replicates.std() == pytest.approx(error, rel=0.1)
+    assert abs(estimate.value - world.of_behavior[0]) < 4 * error
+    assert estimate.effective == pytest.approx(log.n_episodes)
 
 
 def test_importance_sampling_with_exact_weights():
@@ -85,10 +85,10 @@ def test_importance_sampling_with_exact_weights():
     log = make_episodes(world.policy, world.data)
     counts = resample(log.n_episodes, 500, np.random.default_rng(0))
     for discount, truth, wrong in zip((world.discount, 1.0), world.truth, world.of_behavior, strict=True):
-        found = importance(log, world.log_ratio(), discount, counts)
-        assert abs(found.value - truth) < 3 * found.replicates.std()
-        assert abs(wrong - truth) > 5 * found.replicates.std()  # the test would notice weights of 1
-        assert found.effective < log.n_episodes / 2
+        estimate = importance(log, world.log_ratio(), discount, counts)
+        assert abs(estimate.value - truth) < 3 * estimate.replicates.std()
+        assert abs(wrong - truth) > 5 * estimate.replicates.std()  # the test would notice weights of 1
+        assert estimate.effective < log.n_episodes / 2
 
 
 def test_one_step_with_exact_weights_is_the_slope_of_the_return():
@@ -98,9 +98,9 @@ def test_one_step_with_exact_weights_is_the_slope_of_the_return():
     pi, b = np.eye(world.mdp.actions)[world.choice], world.behavior
     mixed = lambda share: exact_return(world.mdp, share * pi + (1 - share) * b, world.horizon, world.discount)
     slope = (mixed(1e-5) - mixed(0.0)) / 1e-5
-    found = one_step(log, world.log_ratio(), world.discount)
-    assert abs(found.value - slope) < 3 * found.error
-    assert abs(slope) > 6 * found.error
+    estimate = one_step(log, world.log_ratio(), world.discount)
+    assert abs(estimate.value - slope) < 3 * estimate.error
+    assert abs(slope) > 6 * estimate.error
     nothing = one_step(log, np.zeros(log.steps), world.discount)
     assert nothing.value == pytest.approx(0)
     assert nothing.effective > 0.8 * log.n_episodes
@@ -134,8 +134,8 @@ def test_doubly_robust_is_right_if_either_part_is():
         np.zeros(1), scale * q[0][log.time, steps, log.action][None], scale * v[0][clock, states][None], 1, 1.0
     )
     for learned, ratio in ((value(1.0), wrong), (value(0.5), right), (value(0.0), right)):
-        found = doubly_robust(log, learned, everyone(log), ratio, world.discount, counts)
-        assert abs(found.value - world.truth[0]) < 3 * found.replicates.std() + 1e-3
+        estimate = doubly_robust(log, learned, everyone(log), ratio, world.discount, counts)
+        assert abs(estimate.value - world.truth[0]) < 3 * estimate.replicates.std() + 1e-3
     off = doubly_robust(log, value(0.5), everyone(log), wrong, world.discount, counts)
     assert abs(off.value - world.truth[0]) > 5 * off.replicates.std()
 
@@ -166,10 +166,10 @@ def exact_tables(world):
 
 
 def test_fqe(world, log):
-    found = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0)))
+    estimate = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0)))
     away = abs(world.truth[0] - world.of_behavior[0])
     assert away > 1  # so that staying at the start, the behavior, would fail
-    assert abs(found.replicates.mean() - world.truth[0]) < 0.12 * away
+    assert abs(estimate.replicates.mean() - world.truth[0]) < 0.12 * away
 
 
 def test_fqe_of_a_policy_that_gives_probabilities(world):
@@ -178,9 +178,9 @@ def test_fqe_of_a_policy_that_gives_probabilities(world):
     half = 0.5 * pi + 0.5 * world.behavior
     log = make_episodes(lambda seen: half[seen.argmax(axis=1)], world.data)
     truth = exact_return(world.mdp, half, world.horizon, world.discount)
-    found = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0))).replicates.mean()
+    mean = fqe(log, world.discount, resample(log.n_episodes, 3, np.random.default_rng(0))).replicates.mean()
     gap = abs(world.truth[0] - world.of_behavior[0])
-    assert abs(found - truth) < 0.12 * gap
+    assert abs(mean - truth) < 0.12 * gap
     assert min(abs(truth - world.truth[0]), abs(truth - world.of_behavior[0])) > 0.2 * gap
 
 
@@ -200,30 +200,30 @@ def test_fqe_reads_a_cut_as_going_on_and_a_terminal_as_the_end():
     for ended, expected in ((False, 20.0), (True, 5.0)):
         log = make_episodes(policy, from_episodes([one(5, ended) for _ in range(40)] + [one(20, False)] * 2), 20)
         log = log._replace(complete=log.terminated | (log.lengths == 20))
-        found = fqe(log, 1.0, np.ones((2, log.n_episodes), int)).replicates.mean()
-        assert found == pytest.approx(expected, rel=0.25)
+        mean = fqe(log, 1.0, np.ones((2, log.n_episodes), int)).replicates.mean()
+        assert mean == pytest.approx(expected, rel=0.25)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gen-dice", "gradient-dice", "dice"])
 def test_dice(world, log, name):
     config = DICEConfig(hidden=(32,), updates=2500, batch_size=128)
-    found = dice(log, world.discount, everyone(log, 2), FORMS[name], config)
+    estimate = dice(log, world.discount, everyone(log, 2), FORMS[name], config)
     away = abs(world.truth[0] - world.of_behavior[0])
     assert away > 1
-    assert abs(found.dual.mean() - world.truth[0]) < 0.3 * away
-    assert 0.02 < found.effective < 0.8
-    assert found.mass == pytest.approx(1, abs=0.3)
+    assert abs(estimate.dual.mean() - world.truth[0]) < 0.3 * away
+    assert 0.02 < estimate.effective < 0.8
+    assert estimate.mass == pytest.approx(1, abs=0.3)
 
 
 def test_dice_starts_at_the_behavior(world, log):
     """With a ratio of 1 the estimate is the log's own return: its steps count gamma^t, and what ended earns nothing
     more."""
-    found = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
+    estimate = dice(log, world.discount, everyone(log, 2), FORMS["dice"], DICEConfig(hidden=(8,), updates=0))
     own = behavior_return(log, world.discount, everyone(log)).value
-    assert found.dual == pytest.approx(own, rel=0.02, abs=0.02)
-    assert found.effective == pytest.approx(1)
-    assert found.mass == pytest.approx(1)
+    assert estimate.dual == pytest.approx(own, rel=0.02, abs=0.02)
+    assert estimate.effective == pytest.approx(1)
+    assert estimate.mass == pytest.approx(1)
 
 
 def test_the_lagrangian_of_every_form_is_its_papers(world, log):
@@ -254,8 +254,8 @@ def test_the_lagrangian_of_every_form_is_its_papers(world, log):
         "dice": c * nu0 + lam + mean(tau * (r + gamma * ahead - nu - lam[:, None])) - mean(tau**2) / 2,
     }
     for name, value in expected.items():
-        found = lagrangian(params, data, rows, starts, gamma, c, FORMS[name], jax.random.key(0))
-        assert np.asarray(found) == pytest.approx(value, rel=1e-4, abs=1e-4), name
+        result = lagrangian(params, data, rows, starts, gamma, c, FORMS[name], jax.random.key(0))
+        assert np.asarray(result) == pytest.approx(value, rel=1e-4, abs=1e-4), name
 
 
 def with_action_3(data):
@@ -264,14 +264,14 @@ def with_action_3(data):
 
 
 def test_the_cloned_behavior_is_calibrated(world, log):
-    found = clone(log)
+    cloned = clone(log)
     same = np.isfinite(world.log_ratio())
-    assert np.array_equal(np.isfinite(found.log_ratio), same)
-    assert np.median(np.abs(found.log_ratio[same] - world.log_ratio()[same])) < 0.15
-    assert found.calibration < 0.06
-    assert found.agreement == pytest.approx(same.mean())
-    assert not found.known
-    assert found.outside == 0  # the rarest action has 13 %
+    assert np.array_equal(np.isfinite(cloned.log_ratio), same)
+    assert np.median(np.abs(cloned.log_ratio[same] - world.log_ratio()[same])) < 0.15
+    assert cloned.calibration < 0.06
+    assert cloned.agreement == pytest.approx(same.mean())
+    assert not cloned.known
+    assert cloned.outside == 0  # the rarest action has 13 %
     never = clone(make_episodes(lambda seen: np.full(len(seen), 3), with_action_3(world.data)))
     assert never.outside == 1
 
@@ -294,16 +294,16 @@ def test_students_interval_agrees_with_scipy():
 def test_the_betting_interval_holds_and_shrinks(chance):
     rng = np.random.default_rng(1)
     draws = (rng.random((400, 300)) < chance).astype(float)
-    found = [betting_interval(x, 0.0, 1.0) for x in draws]
-    assert np.mean([one.lower_bound > chance for one in found]) <= 0.05
-    assert np.mean([(one.low > chance) | (one.high < chance) for one in found]) <= 0.05
-    wide = np.mean([one.high - one.low for one in found])
+    values = [betting_interval(x, 0.0, 1.0) for x in draws]
+    assert np.mean([one.lower_bound > chance for one in values]) <= 0.05
+    assert np.mean([(one.low > chance) | (one.high < chance) for one in values]) <= 0.05
+    wide = np.mean([one.high - one.low for one in values])
     normal = 2 * 1.96 * (chance * (1 - chance) / 300) ** 0.5
     assert normal < wide < 2.5 * normal + 0.02  # exact, and not much wider than it must be
     more = betting_interval((rng.random(30_000) < chance).astype(float), 0.0, 1.0)
     assert more.high - more.low < 0.25 * wide
     shifted = betting_interval(draws[0] * 6 - 2, -2.0, 4.0)
-    assert shifted == pytest.approx([6 * end - 2 for end in found[0]], abs=1e-6)
+    assert shifted == pytest.approx([6 * end - 2 for end in values[0]], abs=1e-6)
 
 
 def test_the_oracle_agrees_with_the_stationary_one():

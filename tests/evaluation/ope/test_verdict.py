@@ -112,12 +112,12 @@ def test_the_command_line(files, capsys, tmp_path):
     assert main(["evaluate", str(files / "run"), *quick, "--json", str(tmp_path / "out.json")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert all(word in shown for word in ("behavior", "fqe", "one-step", "verdict:", "judged by 300 episodes"))
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found["episodes"] == 300
-    assert set(found["estimates"]) == {"fqe", "importance", "doubly-robust", "one-step"}
-    assert found["verdict"]["answer"] in ("better", "not better", "cannot tell")
-    low, high = found["possible"]
-    values = [one["value"] for one in found["estimates"].values() if one["value"]]
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content["episodes"] == 300
+    assert set(content["estimates"]) == {"fqe", "importance", "doubly-robust", "one-step"}
+    assert content["verdict"]["answer"] in ("better", "not better", "cannot tell")
+    low, high = content["possible"]
+    values = [one["value"] for one in content["estimates"].values() if one["value"]]
     assert all(low <= value[end] <= high for value in values for end in ("mean", "low", "high"))
 
 
@@ -130,11 +130,11 @@ def test_select_pays_for_the_choice_and_obeys_health(files, world, capsys, tmp_p
     assert main(["select", str(tmp_path / "sick"), str(files / "worst"), *quick, "--json", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "the 2 bounds hold at once" in shown
-    found = json.loads(out.read_text())
-    assert found["choice"] is None
-    assert [row["verdict"]["confidence"] for row in found["ranked"]] == [0.975, 0.975]
+    content = json.loads(out.read_text())
+    assert content["choice"] is None
+    assert [row["verdict"]["confidence"] for row in content["ranked"]] == [0.975, 0.975]
     alone = estimate(world.policy, world.data, discount=0.9)
-    of_two = next(row for row in found["ranked"] if row["health"] == "do not deploy")
+    of_two = next(row for row in content["ranked"] if row["health"] == "do not deploy")
     assert of_two["verdict"]["lower_bound"] < alone.verdict.lower_bound
     assert alone.verdict.answer == "better"
     assert select({"good": world.policy}, world.data, discount=0.9).choice == "good"
@@ -199,9 +199,9 @@ def test_a_randomized_one_step_log_is_answered_exactly():
 
 def test_clone_the_behavior_where_nothing_is_better(world):
     few = world.data.select(np.arange(20))  # too few episodes to say anything
-    found = select({"a": world.policy}, few, discount=0.9)
-    assert found.choice is None
-    assert "clone the behavior" in found.advice
+    selection = select({"a": world.policy}, few, discount=0.9)
+    assert selection.choice is None
+    assert "clone the behavior" in selection.advice
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_of_a_run_every_checkpoint_is_ranked_once(tmp_path):
     for name, step in (("last", 30), ("best", 20), ("step-10", 10), ("step-20", 20), ("step-30", 30)):
         line_policy(about={"step": step}).save(tmp_path / "run" / "policy" / name)
     line_policy().save(tmp_path / "alone")
-    found = find_policies((tmp_path / "run", tmp_path / "alone"))
-    assert [path.removeprefix(f"{tmp_path}/") for path in found] == [
+    policies = find_policies((tmp_path / "run", tmp_path / "alone"))
+    assert [path.removeprefix(f"{tmp_path}/") for path in policies] == [
         "run/policy/best",
         "run/policy/last",
         "run/policy/step-10",

@@ -54,11 +54,11 @@ def by_hand(seed: int) -> tuple[float, int]:
 
 
 def test_returns_by_hand():
-    found = evaluate(one, Walk, episodes=20, seed=3)
-    expected = [by_hand(seed) for seed in found.seeds]
-    np.testing.assert_allclose(found.returns, [total for total, _ in expected])
-    assert found.lengths.tolist() == [length for _, length in expected]
-    assert found.env_id == "Walk"
+    evaluation = evaluate(one, Walk, episodes=20, seed=3)
+    expected = [by_hand(seed) for seed in evaluation.seeds]
+    np.testing.assert_allclose(evaluation.returns, [total for total, _ in expected])
+    assert evaluation.lengths.tolist() == [length for _, length in expected]
+    assert evaluation.env_id == "Walk"
 
 
 def test_seeds_do_not_depend_on_how_many_and_do_not_overlap():
@@ -79,18 +79,18 @@ def test_a_system_without_affinity_and_alarms_gives_the_same(monkeypatch):
 
 
 def test_statistics_by_hand():
-    found = Evaluation("x", np.array([1.0, 3.0, 8.0]), np.array([1, 2, 3]), np.arange(3), reference=(0.0, 10.0))
-    assert (found.mean, found.worst, found.steps) == (4.0, 1.0, 6)
-    assert found.std == pytest.approx(np.sqrt((9 + 1 + 16) / 3))
-    assert found.percent_difference == pytest.approx(-75.0)
-    assert found.score == pytest.approx(40.0)
-    assert found.score_std == pytest.approx(10 * found.std)
-    assert json.loads(json.dumps(found.to_dict()))["returns"] == [1.0, 3.0, 8.0]
+    evaluation = Evaluation("x", np.array([1.0, 3.0, 8.0]), np.array([1, 2, 3]), np.arange(3), reference=(0.0, 10.0))
+    assert (evaluation.mean, evaluation.worst, evaluation.steps) == (4.0, 1.0, 6)
+    assert evaluation.std == pytest.approx(np.sqrt((9 + 1 + 16) / 3))
+    assert evaluation.percent_difference == pytest.approx(-75.0)
+    assert evaluation.score == pytest.approx(40.0)
+    assert evaluation.score_std == pytest.approx(10 * evaluation.std)
+    assert json.loads(json.dumps(evaluation.to_dict()))["returns"] == [1.0, 3.0, 8.0]
 
 
 def test_statistics_without_reference_or_mean():
-    found = Evaluation("x", np.zeros(2), np.ones(2, int), np.arange(2))
-    assert (found.score, found.score_std, found.percent_difference) == (None, None, None)
+    evaluation = Evaluation("x", np.zeros(2), np.ones(2, int), np.arange(2))
+    assert (evaluation.score, evaluation.score_std, evaluation.percent_difference) == (None, None, None)
     shifted = Evaluation("x", np.array([12.0, 18.0]), np.ones(2, int), np.arange(2), reference=(10.0, 20.0))
     assert shifted.percent_difference == pytest.approx(-60.0)  # of the scores 20 and 80
     costs = Evaluation("x", np.array([-1.0, -3.0]), np.ones(2, int), np.arange(2))
@@ -132,18 +132,18 @@ def test_an_evaluator_keeps_its_environments():
 @pytest.mark.parametrize("robot", ["Hopper-v4", "Hopper-v5"])
 def test_mujoco_in_threads_equals_a_plain_loop(robot):
     policy = Policy.from_network(GaussianPolicy(jax.random.key(0), Spec(11, 3), (32,)).deterministic())
-    found = evaluate(policy, robot, episodes=6)
+    evaluation = evaluate(policy, robot, episodes=6)
     env = gymnasium.make(robot.replace("-v4", "-v5"))  # the same robot; v5 pays a point less for the fall
     batch = np.zeros((BATCH_ENVS, 11), np.float32)
-    for row, seed in enumerate(found.seeds):
+    for row, seed in enumerate(evaluation.seeds):
         obs, _ = env.reset(seed=int(seed))
         total, over = 0.0, False
         while not over:
             batch[row] = obs
             obs, reward, terminated, truncated, _ = env.step(policy(batch)[row])
             total, over = total + float(reward), terminated or truncated
-        assert found.returns[row] == pytest.approx(total + (1.0 if robot == "Hopper-v4" else 0.0), abs=1e-9)
-    assert found.reference == (-20.272305, 3234.3)
+        assert evaluation.returns[row] == pytest.approx(total + (1.0 if robot == "Hopper-v4" else 0.0), abs=1e-9)
+    assert evaluation.reference == (-20.272305, 3234.3)
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------
