@@ -48,12 +48,12 @@ def flags(*command: str) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in TEXT if commands(name)])
 def test_commands_have_the_flags_they_are_shown_with(name):
     for words in commands(name):
-        asked = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help-all"}
+        options = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help-all"}
         command = words[:2] if words[0] in ("data", "suite") or words[1:2] == ["visitation"] else words[:1]
         if "--algo" in words and "--plugin" not in words and not PLACEHOLDER.match(words[words.index("--algo") + 1]):
             command = [*command, "--algo", words[words.index("--algo") + 1]]
-        if asked:
-            assert asked <= flags(*command), " ".join(words)
+        if options:
+            assert options <= flags(*command), " ".join(words)
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if blocks(name)])

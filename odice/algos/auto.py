@@ -94,9 +94,9 @@ class AutoConfig(ODICEConfig):
     counts as often as it is in the log, and where no action stands out all are imitated alike. 0 is off. Needs
     `policy_baseline`."""
     return_weight: float = 2.0
-    """How much the return that followed in the log counts beside the residual, each in its own standard deviations. The
-    residual tells one action from another and joins parts of episodes; the return tells one agent from another where a
-    log has several. Needs `policy_ess`."""
+    """How much the return that followed in the log counts next to the residual, each in its own standard deviations.
+    The residual tells one action from another and joins parts of episodes; the return tells one agent from another
+    where a log has several. Needs `policy_ess`."""
     predictability: float | None = None
     """Share of what a step brings that state and action decide; the rest is luck. 1 counts returns as they were, 0 the
     action's own average only (`training.credit`). None is measured in the log."""
@@ -104,7 +104,7 @@ class AutoConfig(ODICEConfig):
     """Whose weights come from the mean residual over next states: nobody's, the policy's, or also those of V. Where
     next states are random, `off` prefers risky actions."""
     value_start: float | None = None
-    """What V is before the first update, beside the networks' own output; None is a high return of the log."""
+    """What V is before the first update, added to the networks' output; None is a high return of the log."""
     cosine_steps: int | None = None
     """The learning rates fall to 0 along a cosine over this many updates; None is the length of the run, 0 keeps
     them."""

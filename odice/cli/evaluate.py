@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; under noise if asked.
+    """What a policy earns. In its environment: mean, spread, worst episode, normalized score; optionally under noise.
     With --data, from a log alone: several estimates, their intervals, and whether the policy beats what made the
     log."""
 

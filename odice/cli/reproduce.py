@@ -225,7 +225,7 @@ def _texts(tables: list[ReportTable], comparison: Comparison, stem: Path) -> lis
 
 
 PRINTED_COLUMNS = 8
-"""Columns of numbers that fit beside the names of data sets in a terminal."""
+"""Columns of numbers that fit next to the names of data sets in a terminal."""
 
 
 def _show(tables: list[ReportTable]) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that each step brings into a batch beside its transition (`types.COLUMNS`), made from a data set."""
+"""Numbers that each step brings into a batch in addition to its transition (`types.COLUMNS`), made from a data set."""
 
 from __future__ import annotations
 

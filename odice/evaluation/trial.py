@@ -197,7 +197,7 @@ def episodes_needed(
         limits: The least and the most that an episode can earn; see `compare`.
         power: Share of the trials that shall have confirmed the gain by then.
         alpha: As in `compare`.
-        parallel: Whether the control is a group of the same size that runs beside the trial, rather than the log.
+        parallel: Whether the control is a group of the same size that runs during the trial, rather than the log.
         simulations: How many trials to simulate.
         at_most: The largest number of episodes that is tried.
         seed: Seed of the simulation.

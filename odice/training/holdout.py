@@ -152,16 +152,16 @@ def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -
 def _apart(
     seen: Dataset, convention: Convention, rng: np.random.Generator, share: float, counts: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to ask about and rows to look up, of different episodes: the neighbors of a step are in its own episode."""
+    """Query rows and reference rows, of different episodes: the neighbors of a step are in its own episode."""
     rows = rows_of(seen, convention)
     edges = np.unique(np.append(rows.first[rows.kept > 0], rows.size))
     if len(edges) < 6:  # of few episodes, stretches
         edges = np.unique(np.linspace(0, rows.size, 11).astype(np.int64))
     order = rng.permutation(len(edges) - 1)
-    asked = order[: max(1, round(share * len(order)))]
-    groups = asked, np.setdiff1d(order, asked)
+    queries = order[: max(1, round(share * len(order)))]
+    groups = queries, np.setdiff1d(order, queries)
     if not groups[1].size:
-        groups = asked, asked
+        groups = queries, queries
     return _some(edges, groups[0], counts[0], rng), _some(edges, groups[1], counts[1], rng)
 
 
@@ -183,21 +183,21 @@ def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
 
 def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
     """The error of chance, and the gain of the better way of cloning."""
-    known, asked = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
+    known, queries = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
     action = np.asarray(reference.action)
-    if not (np.isfinite(known).all() and np.isfinite(asked).all() and np.isfinite(action).all()):
+    if not (np.isfinite(known).all() and np.isfinite(queries).all() and np.isfinite(action).all()):
         return 1.0, 0.0  # the doctor was overruled; training will name the cause
     center, scale = known.mean(axis=0), known.std(axis=0) + 1e-6
-    known, asked = (known - center) / scale, np.clip((asked - center) / scale, -10, 10)
+    known, queries = (known - center) / scale, np.clip((queries - center) / scale, -10, 10)
     targets = np.eye(spec.action_dim)[action] if spec.discrete else action.astype(np.float64)
 
     def chosen(scores: np.ndarray) -> np.ndarray:
         return scores.argmax(axis=-1) if spec.discrete else scores
 
     truth = np.asarray(judged.action)
-    constant = np.broadcast_to(targets.mean(axis=0), (len(asked), targets.shape[1]))
+    constant = np.broadcast_to(targets.mean(axis=0), (len(queries), targets.shape[1]))
     chance = max(error(chosen(constant), truth), 1e-12)
-    predictions = _neighbors(known, targets, asked), _linear(known, targets, asked)
+    predictions = _neighbors(known, targets, queries), _linear(known, targets, queries)
     return chance, max(0.0, *(1.0 - error(chosen(each), truth) / chance for each in predictions))
 
 
@@ -218,14 +218,14 @@ def _distance(near: np.ndarray, action: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(np.square(near - action[:, None]), axis=-1)).min(axis=1)
 
 
-def _neighbors(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    return targets[nearest(asked, known, min(NEIGHBORS, len(known)))].mean(axis=1)
+def _neighbors(known: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    return targets[nearest(queries, known, min(NEIGHBORS, len(known)))].mean(axis=1)
 
 
-def _linear(known: np.ndarray, targets: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def _linear(known: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np.ndarray:
     mean = targets.mean(axis=0)
     gram = known.T @ known + 1e-3 * len(known) * np.eye(known.shape[1])
-    return asked @ np.linalg.solve(gram, known.T @ (targets - mean)) + mean
+    return queries @ np.linalg.solve(gram, known.T @ (targets - mean)) + mean
 
 
 def _returns(seen: Dataset, discount: float, fitted: Any, rng: np.random.Generator) -> tuple[float, float]:
@@ -241,7 +241,7 @@ def _returns(seen: Dataset, discount: float, fitted: Any, rng: np.random.Generat
 
 
 def look(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, float]:
-    """How the policy and V do on held-out transitions, and beside it on as many that were trained on."""
+    """How the policy and V do on held-out transitions, and on as many that were trained on."""
     if probe.held is None:
         return {}
     measures: dict[str, float] = {}

@@ -33,7 +33,7 @@ def warm(name, settings, spec=SPEC, steps=3, jit=False, **batch_options):
     """An algorithm and a state a few updates old, so that targets and moments are not those of the beginning.
 
     `jit` compiles the update as a whole: faster for one long update, slower for many short variants of the same shapes.
-    What was asked for before is given again: most of the time of these tests is spent on compiling.
+    Results are cached: most of the time of these tests is spent on compiling.
     """
     return _warm(name, tuple(sorted(settings.items())), spec, steps, jit, tuple(batch_options.items()))
 

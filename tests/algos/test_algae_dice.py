@@ -58,12 +58,12 @@ def numpy_critic(gradient, state, batch, temperature):
     if gradient == "orthogonal":
         bar_here = twin(target, s, a).min(0)
         backward = slope(lambda theta: h(r + GAMMA * m * after(theta) - bar_here), critic)
-        together = forward + ETA * (backward - forward @ backward / (forward @ forward) * forward)
+        combined = forward + ETA * (backward - forward @ backward / (forward @ forward) * forward)
     else:
         here = twin(critic, s, a)
         mix = lambda theta: share * after(theta) + (1 - share) * bar
-        together = forward + slope(lambda theta: h(r + GAMMA * m * mix(theta) - here), critic)
-    return adam(critic, together + slope(linear_term, critic), state.critic.opt_state, LR)
+        combined = forward + slope(lambda theta: h(r + GAMMA * m * mix(theta) - here), critic)
+    return adam(critic, combined + slope(linear_term, critic), state.critic.opt_state, LR)
 
 
 def numpy_policy(gradient, state, critic, batch, temperature):

@@ -89,11 +89,11 @@ def build(name: str, spec: Spec = SPEC):
 
 
 def train(name: str, out):
-    """A run on the pushes; an algorithm that asks for demonstrations finds some good ones beside them."""
-    asked = RUN | tiny(name) | {"algo": name, "out": out, "steps": updates(name)}
+    """A run on the pushes; an algorithm that asks for demonstrations gets some good ones too."""
+    options = RUN | tiny(name) | {"algo": name, "out": out, "steps": updates(name)}
     if not build(name).expert:
-        return odice.train(pushes(), **asked)
-    return odice.imitate(pushes(200, seed=1, good=1.0), suboptimal=pushes(), absorbing=False, **asked)
+        return odice.train(pushes(), **options)
+    return odice.imitate(pushes(200, seed=1, good=1.0), suboptimal=pushes(), absorbing=False, **options)
 
 
 def one_per_update() -> list[str]:
@@ -217,17 +217,17 @@ def test_exports_with_parity(name, trained, tmp_path):
 @pytest.mark.parametrize("name", one_per_update())
 def test_compiles_once_and_seeds_share_a_vmap(name):
     seeds, firsts = jnp.asarray([3, 4]), (0, PIECE)
-    alone, together = Compiled(name), Compiled(name, seeds=True)
-    begin, states = jax.jit(alone.begin), jax.jit(jax.vmap(together.begin))(seeds)
+    alone, vmapped = Compiled(name), Compiled(name, seeds=True)
+    begin, states = jax.jit(alone.begin), jax.jit(jax.vmap(vmapped.begin))(seeds)
     for first in firsts:
-        states, _ = together.chunk(states, together.data, seeds, first)
+        states, _ = vmapped.chunk(states, vmapped.data, seeds, first)
     for i, seed in enumerate((3, 4)):
         state = begin(seed)
         for first in firsts:
             state, _ = alone.chunk(state, alone.data, seed, first)
         for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(state), strict=True):
             np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-3)
-    assert alone.chunk._cache_size() == together.chunk._cache_size() == 1
+    assert alone.chunk._cache_size() == vmapped.chunk._cache_size() == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -60,10 +60,10 @@ def mean_algorithm(monkeypatch):
 def test_a_dict_is_a_state(tmp_path):
     """Trained, evaluated, saved and continued: the run knows nothing of a state but `policy(state)`."""
     log = line_log()
-    asked = {"algo": "mean", "allow": ("all",), "normalize_obs": False, "quiet": True, "out": tmp_path / "run"}
-    run = odice.train(log, steps=40, checkpoint_every=20, **asked)
+    options = {"algo": "mean", "allow": ("all",), "normalize_obs": False, "quiet": True, "out": tmp_path / "run"}
+    run = odice.train(log, steps=40, checkpoint_every=20, **options)
     assert run.result["step"] == 40
-    longer = odice.train(log, steps=60, **asked)
+    longer = odice.train(log, steps=60, **options)
     assert longer.result["step"] == 60
     obs = np.zeros((1, log["observations"].shape[1]), np.float32)
     target = 0.9 * np.mean(log["actions"])
@@ -144,8 +144,18 @@ def test_the_example_trains_from_the_command_line_and_as_an_installed_package(tm
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odice-filtered-bc\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text("[odice.plugins]\nfiltered-bc = filtered_bc\n")
     np.savez(tmp_path / "log.npz", **line_log())
-    asked = ["train", "--algo", "filtered-bc", "--data", str(tmp_path / "log.npz"), "--steps", "20", "--allow", "all"]
-    asked += ["--policy-hidden", "8", "--batch-size", "16", "--quiet"]
+    arguments = [
+        "train",
+        "--algo",
+        "filtered-bc",
+        "--data",
+        str(tmp_path / "log.npz"),
+        "--steps",
+        "20",
+        "--allow",
+        "all",
+    ]
+    arguments += ["--policy-hidden", "8", "--batch-size", "16", "--quiet"]
     root = str(Path(odice.__file__).parents[1])
     ways = {
         "installed": ([], {"PYTHONPATH": f"{site}:{root}"}),
@@ -155,7 +165,7 @@ def test_the_example_trains_from_the_command_line_and_as_an_installed_package(tm
     import os
 
     for way, (more, variables) in ways.items():
-        command = [sys.executable, "-m", "odice.cli.main", *asked, *more, "--out", str(tmp_path / way)]
+        command = [sys.executable, "-m", "odice.cli.main", *arguments, *more, "--out", str(tmp_path / way)]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=120)
         if way == "neither":
             assert done.returncode == 2

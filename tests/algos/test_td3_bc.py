@@ -82,13 +82,13 @@ def test_other_gradients_of_the_critics_equal_numpy(gradient):
     theta, slow = flatten(state.critic.params), flatten(state.critic_target)
     loss = lambda q, q_next: ((r + GAMMA * m * q_next - q) ** 2).mean(1).sum()
     if gradient == "true":
-        together = slope(lambda x: loss(twin(x, s, a), twin(x, s2, a2)), theta)
+        combined = slope(lambda x: loss(twin(x, s, a), twin(x, s2, a2)), theta)
     else:
         f = slope(lambda x: loss(twin(x, s, a), twin(slow, s2, a2).min(0)), theta)
         b = slope(lambda x: loss(twin(slow, s, a).min(0), twin(x, s2, a2)), theta)
-        together = f + 0.6 * (b - f @ b / (f @ f) * f)
+        combined = f + 0.6 * (b - f @ b / (f @ f) * f)
     after, _ = algo.update(state, batch, KEY)
-    close(after.critic.params, adam(theta, together, state.critic.opt_state, LR))
+    close(after.critic.params, adam(theta, combined, state.critic.opt_state, LR))
 
 
 def test_a_delay_of_three():

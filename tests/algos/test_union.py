@@ -35,7 +35,7 @@ def union_batch(seed=0, discrete=False):
 
 @functools.cache
 def compiled(name, spec, settings):
-    """Most of the time of these tests is spent on compiling: what was asked for before is given again."""
+    """Most of the time of these tests is spent on compiling, so results are cached."""
     algo = make(name, spec, **dict(settings))
     return jax.jit(algo.update), jax.jit(lambda key: algo.init(key))
 

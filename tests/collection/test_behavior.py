@@ -91,10 +91,10 @@ def test_a_training_that_was_stopped_ends_with_the_same_bytes(whole, tmp_path, m
 
 @pytest.mark.parametrize("question", [1, 2])
 def test_what_was_stopped_is_saved_whenever_the_signal_comes(tmp_path, monkeypatch, question):
-    asked = iter(range(1, 1000))
+    counter = iter(range(1, 1000))
 
     def ask(stop):
-        stop.signal = signal.SIGINT if next(asked) > question else 0
+        stop.signal = signal.SIGINT if next(counter) > question else 0
         return bool(stop.signal)
 
     monkeypatch.setattr(Stop, "requested", property(ask))
@@ -158,7 +158,7 @@ def test_without_a_reference_the_warm_up_is_the_random_policy(tmp_path):
     assert result.threshold == pytest.approx(low + (0.0 - low) / 3, rel=1e-5)
 
 
-def test_schedules_that_do_not_fit_together_are_refused():
+def test_schedules_that_contradict_each_other_are_refused():
     with pytest.raises(OdiceError, match=r"chunk \(50\) must be a multiple of num_envs \(3\)"):
         Training(num_envs=3, chunk=50)
     with pytest.raises(OdiceError, match=r"warmup \(70\) must be a multiple of chunk"):

@@ -93,19 +93,21 @@ def test_medium_expert_is_half_and_half(folder):
 
 def test_the_history_names_recipe_seed_versions_and_returns(folder, tmp_path):
     data = make("expert", folder, steps=100, out=tmp_path / "expert.parquet")
-    told = "\n".join(odice.load(tmp_path / "expert.parquet").meta.history)
-    assert f"collected in {LQR} with the recipe expert, seed 0" in told
-    assert f"odice {odice.__version__}; python" in told
-    assert "numpy " + np.__version__ in told
-    assert f"mean {data.returns.mean():.1f}, least {data.returns.min():.1f}, best {data.returns.max():.1f}" in told
+    history = "\n".join(odice.load(tmp_path / "expert.parquet").meta.history)
+    assert f"collected in {LQR} with the recipe expert, seed 0" in history
+    assert f"odice {odice.__version__}; python" in history
+    assert "numpy " + np.__version__ in history
+    assert f"mean {data.returns.mean():.1f}, least {data.returns.min():.1f}, best {data.returns.max():.1f}" in history
 
 
 def test_a_target_that_was_not_reached_is_said():
     policy = sac(SACConfig(critic_hidden=(), policy_hidden=()), Spec(2, 1)).init(jax.random.key(0)).policy
     trained = Trained(300, np.zeros((300, 9), np.float32), policy, None, Stage(180, -5.0, policy), 7.5, [(180, -5.0)])
     assert recipes._medium(trained).step == 180
-    told = "a return of 7.5 counts as medium, which SAC did not reach in 300 steps; its best was -5.0 at step 180"
-    assert recipes._describe(trained) == told
+    description = (
+        "a return of 7.5 counts as medium, which SAC did not reach in 300 steps; its best was -5.0 at step 180"
+    )
+    assert recipes._describe(trained) == description
 
 
 def test_a_policy_from_outside(folder):

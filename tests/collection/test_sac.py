@@ -74,7 +74,7 @@ def test_one_update_equals_numpy(warm):
     np.testing.assert_allclose(values, [critic_loss(critic), policy_loss(policy), -log_pi, alpha], rtol=1e-4)
 
 
-def test_what_follows_a_terminal_state_is_not_looked_at(warm):
+def test_what_follows_a_terminal_state_is_not_used(warm):
     update, state = warm
     batch = make_batch()
     elsewhere = jnp.where(batch.terminated[:, None], 7.0, batch.next_obs)

@@ -24,10 +24,10 @@ def test_it_is_what_its_readme_says(replay):
     assert replay.fingerprint in README
     row = re.search(r"\| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", README)
     assert row is not None
-    told = [float(cell.replace(",", "")) for cell in row.groups()]
+    stated = [float(cell.replace(",", "")) for cell in row.groups()]
     returns = [sum(map(float, episode.rewards)) for episode in replay]
     values = [len(replay.rewards), len(returns), np.mean(returns), np.median(returns), np.max(returns)]
-    np.testing.assert_allclose(told, values, atol=0.051)
+    np.testing.assert_allclose(stated, values, atol=0.051)
     assert replay.meta.env_id == "Hopper-v5"
     assert replay.meta.history[0] == "collected in Hopper-v5 with the recipe medium-replay, seed 0"
 

@@ -38,7 +38,7 @@ def test_rewards_of_the_next_state_are_no_shift_but_a_shift_of_them_is_found(wor
 
 
 def test_one_step_episodes_of_their_own_are_no_terminal_run():
-    """Short visits beside long ones, each with a state of its own; the same rows as one stay that goes on are a run."""
+    """Short visits among long ones, each with a state of its own; the same rows as one stay that goes on are a run."""
     rng = np.random.default_rng(0)
     lengths = np.where(rng.random(300) < 0.4, 1, 15)
     episode = np.repeat(np.arange(300), lengths)
@@ -55,7 +55,7 @@ def test_one_step_episodes_of_their_own_are_no_terminal_run():
     assert "terminal-runs" in {f.code for f in inspect(goes_on).findings}
 
 
-def test_columns_of_different_units_are_judged_apart(tmp_path):
+def test_columns_of_different_units_are_checked_separately(tmp_path):
     log = hvac.make_log(0)
     messages = {f.code: f.message for f in findings(write(log, tmp_path / "l.csv"), hvac, action_low=None)}
     assert "from 0 to 8" in messages["unknown-bounds"]

@@ -71,7 +71,7 @@ def test_text_that_is_almost_a_number_is_still_a_fault(tmp_path):
     ("missing", "temps"),
     [("impute", [37, 38, 39, 38, 38]), ("forward-fill", [37, 37, 39, 38, 38])],  # 38 is the median of 37, 39, 38
 )
-def test_missing_numbers_are_filled_as_asked(missing, temps, tmp_path):
+def test_missing_numbers_are_filled_as_chosen(missing, temps, tmp_path):
     data = read(TABLE, tmp_path, missing=missing, missing_indicator=True)
     names = [name for name, _ in data.meta.obs_layout]
     assert names == ["temp", "temp is missing", "mode=idle", "mode=off", "mode=on", "mode is missing"]
@@ -83,7 +83,7 @@ def test_missing_numbers_are_filled_as_asked(missing, temps, tmp_path):
     assert rows[2, 2:5].tolist() == third
 
 
-def test_missing_values_are_refused_unless_asked_for(tmp_path):
+def test_missing_values_are_refused_by_default(tmp_path):
     with pytest.raises(OdiceError, match=r"column 'temp' has 2 empty cells, the first in data row 2 .*say `missing`"):
         read(TABLE, tmp_path)
     with pytest.raises(OdiceError, match="expected one of refuse, forward-fill, impute, split"):

@@ -223,7 +223,7 @@ def test_pages_of_every_kind_are_walked(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not beside the tests")
+@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
 def test_damaged_parquet_does_not_stop_the_process():
     """In a process of its own: what happened here before was SIGABRT inside polars."""
     spec = importlib.util.spec_from_file_location("parquet_damage", SCRIPT)

@@ -85,11 +85,11 @@ def test_a_download_is_only_bytes(tmp_path, root, monkeypatch):
     """Minari's own download would open what came and go on to what that names."""
     from minari.storage import remotes
 
-    asked = []
+    calls = []
 
     class Host:
         def download_dataset(self, name, path):
-            asked.append(name)
+            calls.append(name)
             if name == NAME:
                 folder_of(
                     Path(path), data_format="arrow", observation_space=LEFT_OUT, combined_datasets=["other/log-v0"]
@@ -100,7 +100,7 @@ def test_a_download_is_only_bytes(tmp_path, root, monkeypatch):
         odice.load(NAME)
     with pytest.raises(OdiceError, match="the host has no such data set"):
         odice.load("other/thing-v0")
-    assert asked == [NAME, "other/thing-v0"]
+    assert calls == [NAME, "other/thing-v0"]
 
 
 def test_what_a_program_opened_itself_is_read_in_any_format(root):

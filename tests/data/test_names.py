@@ -60,7 +60,7 @@ def test_every_name_means_the_same_in_arrays_and_in_tables(role, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ALIASES["episode"])
-def test_episodes_are_told_apart_by_their_number_alone(name, tmp_path):
+def test_episodes_are_distinguished_by_their_number_alone(name, tmp_path):
     columns = {**{part: LOG[part] for part in NEEDED[:3]}, name: LOG["episode"]}
     pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
     for source in (columns, tmp_path / "log.parquet"):

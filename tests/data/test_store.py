@@ -152,27 +152,27 @@ def test_a_store_of_another_layout_is_refused(tmp_path):
 def test_what_is_not_cached_is_read_after_the_rest(tmp_path, monkeypatch):
     """A read that must not wait may fail, or bring only a part: both are repeated, and everything else is read once."""
     store = write_store(make(), tmp_path / "s")
-    rows, asked, read = np.arange(12), [], os.preadv
+    rows, calls, read = np.arange(12), [], os.preadv
     expected = Streamed(store).gather(rows)
 
     def reluctant(file, slots, offset, flags=0):
-        asked.append((offset, flags))
-        if flags and len(asked) % 3 == 1:
+        calls.append((offset, flags))
+        if flags and len(calls) % 3 == 1:
             raise BlockingIOError
-        if flags and len(asked) % 3 == 2:
+        if flags and len(calls) % 3 == 2:
             return read(file, [slots[0][:8]], offset)
         return read(file, slots, offset)
 
     monkeypatch.setattr("odice.data.store.records.NOWAIT", 8)
     monkeypatch.setattr("odice.data.store.records.os.preadv", reluctant)
     assert same(Streamed(store).gather(rows), expected)
-    assert [flags for _, flags in asked] == [8] * 12 + [0] * 8
-    assert sorted(offset for offset, flags in asked if not flags) == [
-        offset for number, (offset, _) in enumerate(asked[:12]) if number % 3 < 2
+    assert [flags for _, flags in calls] == [8] * 12 + [0] * 8
+    assert sorted(offset for offset, flags in calls if not flags) == [
+        offset for number, (offset, _) in enumerate(calls[:12]) if number % 3 < 2
     ]
 
 
-def test_a_file_system_that_can_only_wait_is_asked_once(tmp_path, monkeypatch):
+def test_a_file_system_that_can_only_wait_is_tried_once(tmp_path, monkeypatch):
     store, rows, flagged, read = write_store(make(), tmp_path / "s"), np.arange(12), [], os.preadv
     expected = Streamed(store).gather(rows)
 
@@ -259,7 +259,7 @@ def test_what_is_not_a_file_needs_a_folder(tmp_path):
     assert stored(list(make()), tmp_path / "s").fingerprint == make().fingerprint
 
 
-def test_a_minari_id_is_streamed_from_a_copy_beside_it(tmp_path, monkeypatch):
+def test_a_minari_id_is_streamed_from_a_copy_next_to_it(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     make().save("robot/mine-v0", "minari")
     assert stored("robot/mine-v0").fingerprint == make().fingerprint

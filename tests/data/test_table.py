@@ -83,7 +83,7 @@ def test_numbers_that_change_kind_late(tmp_path):
     assert (dataset.observations[-2, 0], dataset.actions[-1, 0], dataset.rewards[-1]) == (1.5, 0.25, 0.75)
 
 
-def test_interleaved_episodes_are_brought_together(tmp_path):
+def test_interleaved_episodes_are_collected(tmp_path):
     table = pl.DataFrame(columns()).with_columns(t=pl.int_range(pl.len()).over("episode"))
     shuffled = table[np.array([3, 4, 0, 5, 1, 6, 2, 7])]
     dataset = odice.load(write(tmp_path / "a.parquet", shuffled))
@@ -117,7 +117,7 @@ def test_episodes_from_a_flag(tmp_path, flag):
 
 
 def test_last_with_truncated_means_terminated(tmp_path):
-    """The old Gym log: `done` for either, and the time limit beside it."""
+    """The old Gym log: `done` for either, and a column for the time limit."""
     table = columns()
     table["done"] = table.pop("terminated") | table["truncated"]
     del table["episode"]

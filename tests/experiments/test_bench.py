@@ -80,7 +80,7 @@ def test_data_that_do_not_fit_are_left_out(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_processes_measure_together():
+def test_two_processes_measure_at_once():
     job = {"algo": "bc", "preset": None, "rows": 300, "length": 2, "seconds": 0.01}
     measured = bench.measure([{**job, "core": 0}, {**job, "core": 1}])
     for each in measured:

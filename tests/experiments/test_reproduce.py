@@ -53,13 +53,13 @@ def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
     sources, missing = d4rl_sources(STUDIES["table1"], (), d4rl)
     assert [source.name for source in sources] == ["hopper-medium-v2"]
     assert len(missing) == len(LOCOMOTION_DATA + ANTMAZE_DATA) - 1
-    told = {sentence.split(":")[0]: sentence for sentence in missing}
-    assert "offline_rl/gym_mujoco_v2/hopper_medium_replay-v2.hdf5" in told["hopper-medium-replay-v2"]
+    messages = {sentence.split(":")[0]: sentence for sentence in missing}
+    assert "offline_rl/gym_mujoco_v2/hopper_medium_replay-v2.hdf5" in messages["hopper-medium-replay-v2"]
     assert (
         "ant_maze_v2/Ant_maze_big-maze_noisy_multistart_True_multigoal_False_sparse_fixed.hdf5"
-        in (told["antmaze-medium-play-v2"])
+        in (messages["antmaze-medium-play-v2"])
     )
-    assert "is not D4RL's file but collected in Walker2d-v5" in told["walker2d-medium-v2"]
+    assert "is not D4RL's file but collected in Walker2d-v5" in messages["walker2d-medium-v2"]
     with pytest.raises(OdiceError, match="Did you mean 'hopper-medium-v2'"):
         d4rl_sources(STUDIES["table1"], ["hopper-mediun-v2"], d4rl)
 
@@ -113,7 +113,7 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
         assert (text.policy_hidden, text.value_lr, text.twin) == ((256, 256), 1e-4, False)
         assert (code.policy_hidden, code.value_lr, code.twin) == ((1024, 1024), 2e-4, True)
     one, _, _ = study_cells(study, sources, ("odice",), StudyOptions("reference"), tmp_path)
-    assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was asked for is no second column
+    assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was given is no second column
 
 
 def test_a_wide_table_is_printed_in_parts():
@@ -153,8 +153,8 @@ def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
     command += ["--logs", "hopper-medium-v2", "antmaze-umaze-v2", "walker2d-medium-v2", "--algos", "sdice", "odice"]
     command += ["--steps", "20", "--eval-episodes", "1", "--set", "value_hidden=[8]", "policy_hidden=[8]"]
     assert main(command) == 0
-    told = capfd.readouterr().out
-    assert "missing: walker2d-medium-v2: download http://rail.eecs.berkeley.edu" in told
+    output = capfd.readouterr().out
+    assert "missing: walker2d-medium-v2: download http://rail.eecs.berkeley.edu" in output
     table = (tmp_path / "out" / "table1.md").read_text()
     head = next(line for line in table.splitlines() if line.startswith("| data"))
     columns = ["S-DICE", "S-DICE, lam 0.6", "S-DICE: paper", "O-DICE", "O-DICE, reference", "O-DICE: paper"]
@@ -177,7 +177,7 @@ def table_rows(path):
 
 
 def test_the_whole_table_from_finished_runs(tmp_path, capfd):
-    """Fifteen rows, eleven columns of ours, and the paper's 120 numbers beside the right ones."""
+    """Fifteen rows, eleven columns of ours, and the paper's 120 numbers next to the right ones."""
     data, out = tmp_path / "d4rl", tmp_path / "out"
     write_all(data)
     sources, missing = d4rl_sources(STUDIES["table1"], (), data)
@@ -282,8 +282,8 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
 
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     sources, _ = local_sources(["hospital"], made)
-    asked = StudyOptions(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
-    cells, _, _ = study_cells(STUDIES["sensitivity"], sources, (), asked, tmp_path)
+    options = StudyOptions(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
+    cells, _, _ = study_cells(STUDIES["sensitivity"], sources, (), options, tmp_path)
     assert len(cells) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
     assert all(cell.settings.config.batch_size == 32 for cell in cells)
@@ -299,10 +299,10 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
 def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
     """`curves` after `table1` with the same --set finds its runs."""
     sources, _ = local_sources(["hospital"], made)
-    asked = StudyOptions(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
-    cells, _, notes = study_cells(STUDIES["curves"], sources, (), asked, tmp_path)
+    options = StudyOptions(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
+    cells, _, notes = study_cells(STUDIES["curves"], sources, (), options, tmp_path)
     assert notes == ["critic_hidden is no setting of sdice, odice."]
-    table, _, _ = study_cells(STUDIES["table1"], sources, (), asked, tmp_path)
+    table, _, _ = study_cells(STUDIES["table1"], sources, (), options, tmp_path)
     assert set(names(cells)) < set(names(table))
     with pytest.raises(OdiceError, match="Unknown setting"):
         study_cells(STUDIES["curves"], sources, (), StudyOptions(axes={"critic_hidden": [[64], [32]]}), tmp_path)
@@ -326,9 +326,9 @@ def test_the_command_trains_and_writes_everything_and_does_nothing_twice(tmp_pat
     command += ["--steps", "40", "--seeds", "2", "--eval-episodes", "3", "--out", str(out)]
     command += ["--set", "value_hidden=[8]", "policy_hidden=[8]"]
     assert main(command) == 0
-    told = capfd.readouterr().out
-    assert "hospital-local (return)" in told
-    assert "not D4RL's" in told.replace("\n", " ")
+    output = capfd.readouterr().out
+    assert "hospital-local (return)" in output
+    assert "not D4RL's" in output.replace("\n", " ")
     written = {f"curves{suffix}" for suffix in (".md", ".tex", ".csv", "-runs.csv", ".html", ".png", ".pdf")}
     assert written <= {path.name for path in out.iterdir()}
     for name in written - {"curves.png", "curves.pdf", "curves.csv"}:

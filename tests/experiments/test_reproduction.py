@@ -35,7 +35,7 @@ def test_published_numbers_are_those_of_their_sources():
     assert paper_score("hopper-medium-replay-local", "odice") is None
 
 
-def test_published_columns_stand_beside_d4rl_and_never_beside_other_data(tmp_path):
+def test_published_columns_are_shown_for_d4rl_only(tmp_path):
     d4rl = [place(tmp_path, "hopper-medium-v2", algo, seed=seed) for algo in ("iql", "odice") for seed in (0, 1)]
     table = reproduction.score_table(gather(d4rl), "Table 1", "D4RL.")
     row = texts(table, 0)
@@ -51,7 +51,7 @@ def test_published_columns_stand_beside_d4rl_and_never_beside_other_data(tmp_pat
     assert "arXiv" not in alone.note
 
 
-def test_no_published_number_stands_beside_another_world(tmp_path):
+def test_no_published_number_is_shown_for_another_world(tmp_path):
     """Runs on D4RL's data that were evaluated elsewhere: the cells are empty, and the note says why."""
     worlds = {
         "hopper-medium-v2": "Hopper-v5",

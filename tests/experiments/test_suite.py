@@ -161,12 +161,12 @@ def test_the_command_makes_what_is_missing_once(tmp_path, capfd):
     assert (tmp_path / "suite" / "hospital-local.hdf5").stat().st_mtime_ns == first
     assert "has them all already" in capfd.readouterr().out
     assert main(["suite", "list", "--out", folder]) == 0
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
     facts = json.loads(Path(folder, "hospital-local.json").read_text())
-    assert facts["sha256"][:12] in told
-    assert "hopper-full-replay" in told
-    assert "not D4RL" not in told
-    assert "None of it is D4RL's" in told
+    assert facts["sha256"][:12] in output
+    assert "hopper-full-replay" in output
+    assert "not D4RL" not in output
+    assert "None of it is D4RL's" in output
 
 
 def test_in_few_good_most_steps_are_wrong_and_in_the_mixture_right():

@@ -1,4 +1,4 @@
-"""The guard: far from the log is told from near it, not finite is never acted on, and the file carries it all."""
+"""The guard: states far from the log are recognized, what is not finite is never acted on, the file carries it all."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_the_quantile_is_that_of_the_calibration_states():
     assert (scores > 1.00001).sum() == 9  # the 990th of 999 is the limit: (999 + 1) * 0.99
 
 
-def test_usual_columns_beside_each_other_in_an_unusual_way_are_far(guard):
+def test_an_unusual_combination_of_usual_columns_is_far(guard):
     obs = log(500, seed=4)
     odd = obs.copy()
     odd[:, 2] = obs[::-1, 2]  # each value is usual by itself
@@ -125,9 +125,9 @@ def test_without_a_guard_it_says_so():
 
 
 def test_says_which_column_is_outside_the_log(guard):
-    (told,) = guard.explain(guard.center + np.array([0, 1e4, 0]))
-    assert told.startswith("angle is 9")
-    assert " deg; the log has -" in told
+    (sentence,) = guard.explain(guard.center + np.array([0, 1e4, 0]))
+    assert sentence.startswith("angle is 9")
+    assert " deg; the log has -" in sentence
 
 
 def test_survives_its_file(guard, tmp_path):

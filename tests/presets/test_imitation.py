@@ -54,7 +54,7 @@ def test_the_paper_compares_with_three_others_on_four_trajectories():
     assert (TRAJECTORIES, SEEDS) == ((1, 10, 20, 30), (0, 10, 100))  # the released script's loops
 
 
-def test_official_codes_beside_imperfect_data():
+def test_official_codes_with_imperfect_data():
     for algo in ("demo-dice", "lobs-dice"):
         made = odice.preset("reference", algo, imitation=True)
         assert made.values() == {"bootstrap_terminals": True}

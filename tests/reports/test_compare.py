@@ -1,4 +1,4 @@
-"""Which runs stand together, and what is said of them."""
+"""Which runs are compared, and what the comparison says."""
 
 import json
 import os

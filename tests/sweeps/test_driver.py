@@ -164,7 +164,7 @@ class Scripts(Watcher):
         self.again.append(again)
 
 
-def test_every_cell_once_and_no_more_at_a_time_than_asked(tmp_path, monkeypatch):
+def test_every_run_once_and_no_more_at_a_time_than_allowed(tmp_path, monkeypatch):
     runs = runs_in(tmp_path, 6)
     finish(runs[2])
     workers = Scripts(monkeypatch)
@@ -225,7 +225,7 @@ def test_a_cell_that_somebody_else_holds_is_waited_for(tmp_path, monkeypatch):
     assert [outcomes[run.name].ending for run in runs] == ["finished", "failed"]
 
 
-def test_a_worker_that_found_its_cell_taken_has_not_failed(tmp_path, monkeypatch):
+def test_a_worker_whose_run_is_taken_has_not_failed(tmp_path, monkeypatch):
     run = runs_in(tmp_path, 1)[0]
     workers = Scripts(monkeypatch, {0: ["exit 2", "ok"]})
     orphan = RunDirectory(run.path)
@@ -239,8 +239,8 @@ def test_a_worker_that_found_its_cell_taken_has_not_failed(tmp_path, monkeypatch
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeypatch, number):
     runs = runs_in(tmp_path, 3)
-    told = "trap 'echo saved >> saved; exit 143' INT TERM; touch ready-$$; while :; do sleep 0.02; done"
-    workers = Scripts(monkeypatch, {1: [told], 2: [told]})
+    script = "trap 'echo saved >> saved; exit 143' INT TERM; touch ready-$$; while :; do sleep 0.02; done"
+    workers = Scripts(monkeypatch, {1: [script], 2: [script]})
     sent = []
 
     def progress(running):
@@ -257,11 +257,11 @@ def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeyp
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin")
-def test_a_worker_is_alone_on_its_core_and_told_of_its_parent(tmp_path, monkeypatch):
+def test_a_worker_is_alone_on_its_core_and_knows_its_parent(tmp_path, monkeypatch):
     run = runs_in(tmp_path, 1)[0]
-    told = "import os; print(os.sched_getaffinity(0), os.environ['ODICE_PARENT'], os.environ['XLA_FLAGS'])"
+    script = "import os; print(os.sched_getaffinity(0), os.environ['ODICE_PARENT'], os.environ['XLA_FLAGS'])"
     fake = Path(tmp_path / "python")
-    fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {sys.executable} -c "{told}"\n')
+    fake.write_text(f'#!/bin/sh\nsleep 0.2; exec {sys.executable} -c "{script}"\n')
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
     pool = Pool(len(os.sched_getaffinity(0)), pinned=True)

@@ -33,7 +33,7 @@ def data(tmp_path):
     return tmp_path / "log.npz"
 
 
-def told(run):
+def instructions(run):
     return worker_command(run.settings, str(run.settings.options.data))[-1]
 
 
@@ -71,7 +71,7 @@ def same_as_alone(runs, tmp_path, data, **options):
 
 def test_a_task_does_nothing_with_another_version_of_odice(tmp_path, data):
     (run,) = runs_in(tmp_path / "out", data, seeds=1)
-    ending, _, words, _ = run_one(run.name, told(run), None, True, "0.0.0")
+    ending, _, words, _ = run_one(run.name, instructions(run), None, True, "0.0.0")
     assert ending == "failed"
     assert "the command has 0.0.0" in words
     assert not run.path.exists()
@@ -96,12 +96,12 @@ def test_a_task_with_a_store_continues_what_another_node_saved(tmp_path, data, m
     Driver([first], workers=1).run()
     (first.path / "result.json").unlink()
     sweep_ray.Store(store).save(run.name, first.path)
-    ending, code, words, _ = run_one(run.name, told(run), store, True, sweep_ray.__version__)
+    ending, code, words, _ = run_one(run.name, instructions(run), store, True, sweep_ray.__version__)
     assert (ending, code, words) == ("finished", 0, "")
     assert sweep_ray.Store(store).finished(run.name)
     sweep_ray.Store(store).fetch(run.name, run.path)
     same_as_alone([run], tmp_path, data, seeds=1)
-    again = run_one(run.name, told(run), store, True, sweep_ray.__version__)
+    again = run_one(run.name, instructions(run), store, True, sweep_ray.__version__)
     assert again[0] == "finished"
 
 
@@ -158,4 +158,4 @@ def test_a_cell_that_fails_is_reported_with_its_words(tmp_path, cluster):
     runs = runs_in(tmp_path / "out", tmp_path / "missing.npz", seeds=1)
     (outcome,) = run_on_ray(tmp_path / "out", runs, made.address, quiet=True).values()
     assert outcome.ending == "failed"
-    assert "missing.npz" in outcome.told
+    assert "missing.npz" in outcome.tail

@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not beside the tests")
+@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
 def test_kills_lose_nothing(tmp_path):
     spec = importlib.util.spec_from_file_location("chaos", SCRIPT)
     assert spec is not None

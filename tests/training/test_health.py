@@ -66,7 +66,7 @@ def test_every_declared_metric_is_one_that_the_docs_or_the_run_make():
     assert {check.metric for check in COMMON} <= made_by_the_run
 
 
-def test_judges_by_the_last_quarter():
+def test_only_the_last_quarter_counts():
     before = [{"step": i, "weight_ess": 0.0001, "weight_mean": 1.0, "value_mean": 0.0} for i in range(6)]
     after = [{"step": i, "weight_ess": 0.2, "weight_mean": 1.0, "value_mean": 0.0} for i in range(6, 8)]
     verdict = judge(entry("odice"), before + after, Fixed(1), probe([1, 1, 0, 1]))
@@ -131,7 +131,7 @@ def test_values_beyond_every_return():
     assert judge(entry("iql"), [{**row, "value_mean": 5.0}], Fixed(1), probe([1, 1, 0, 1])).verdict == "good"
 
 
-def test_numbers_that_still_move_are_worth_a_look():
+def test_numbers_that_still_move_are_reported():
     numbers = [{"step": i, "weight_ess": 0.5, "weight_mean": 1.0, "value_mean": float(i)} for i in range(8)]
     verdict = judge(entry("odice"), numbers, Fixed(1), probe([1, 1, 0, 1]))
     assert verdict.measures["drift"] == pytest.approx(2 / 7)  # 6.5 after 4.5, of a range of 7
@@ -232,8 +232,8 @@ def test_a_run_that_imitates_nothing_says_so(tmp_path, capsys):
     run = odice.train(hospital.dataset(patients=100), out=tmp_path / "a", preset="paper", **quick, **small)
     health = run.result["health"]
     assert health["verdict"] == "do not deploy"
-    told = capsys.readouterr().err.splitlines()
-    assert told[-1] == f"{run.path}: {health['says']}"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"{run.path}: {health['says']}"
     assert json.loads((run.path / "result.json").read_text())["health"] == health
     assert run.policy.about["health"]["verdict"] == "do not deploy"
     assert "do not deploy: " in (run.path / "policy" / "last" / "README.md").read_text()

@@ -78,8 +78,8 @@ def test_by_default_a_run_is_named_after_its_episodes(tmp_path, monkeypatch):
 
 
 def test_the_reference_preset_repeats_the_corrupted_transition():
-    asked = {"imitation": True, "preset": "reference", "episode": [1]} | RUN | CLONE
-    values = [prepare(resolve(line_log(), **asked, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
+    options = {"imitation": True, "preset": "reference", "episode": [1]} | RUN | CLONE
+    values = [prepare(resolve(line_log(), **options, **more)).source.size for more in ({}, {"final_obs": "recorded"})]
     assert values == [20, 19]
 
 
@@ -96,16 +96,16 @@ def test_absorbing_states_stay_inside_the_run(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["demo-dice", "smodice"])
-def test_demonstrations_beside_suboptimal_data(name, tmp_path):
+def test_demonstrations_with_suboptimal_data(name, tmp_path):
     nets = {"discriminator_hidden": (16,), "value_hidden": (16,), "policy_hidden": (16,), "batch_size": 16}
     nets |= {"discriminator_steps": 10} if name == "smodice" else {}
-    asked = {"algo": name, "episode": [0], "suboptimal": line_log(seed=1), **RUN, **nets}
-    run = odice.imitate(line_log(), out=tmp_path / "run", **asked)
+    options = {"algo": name, "episode": [0], "suboptimal": line_log(seed=1), **RUN, **nets}
+    run = odice.imitate(line_log(), out=tmp_path / "run", **options)
     facts = run.policy.about["data"]
     assert (facts["episodes"], facts["demonstrations"]) == (13, 1)
     with pytest.raises(OdiceError, match=r"another configuration.*suboptimal"):
-        odice.imitate(line_log(), out=run.path, **(asked | {"suboptimal": line_log(seed=2)}))
-    both = odice.imitate(line_log(), out=tmp_path / "two", seeds=2, parallel="processes", **asked)
+        odice.imitate(line_log(), out=run.path, **(options | {"suboptimal": line_log(seed=2)}))
+    both = odice.imitate(line_log(), out=tmp_path / "two", seeds=2, parallel="processes", **options)
     assert both.seeds[0].result["state_sha256"] == run.result["state_sha256"]
 
 

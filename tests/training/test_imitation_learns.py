@@ -87,9 +87,9 @@ def score(name, out, **settings):
     gain = SYSTEM.gain()
     expert = episodes(lambda x, rng: -x @ gain.T, 1, seed=0)
     random = episodes(lambda x, rng: rng.uniform(-1, 1, (len(x), 1)), 100, seed=1)
-    asked = {"steps": 2500, "eval_every": 2500, "eval_episodes": 20, "batch_size": 256, "env": LQR} | QUIET
+    options = {"steps": 2500, "eval_every": 2500, "eval_episodes": 20, "batch_size": 256, "env": LQR} | QUIET
     nets = {"policy_hidden": (64, 64), "policy_lr": 1e-3}
-    run = odice.imitate(expert, suboptimal=random, algo=name, out=out, **asked, **nets, **settings)
+    run = odice.imitate(expert, suboptimal=random, algo=name, out=out, **options, **nets, **settings)
     assert isinstance(run, odice.Run)
     return run.result["last"]["score"]
 

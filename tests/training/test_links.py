@@ -91,7 +91,7 @@ def test_a_dangling_link_makes_no_file(content, finished, tmp_path):
 
 
 def test_a_damaged_result_is_not_moved_through_a_link(finished, victim, tmp_path):
-    """`RunDirectory.result` is also asked for runs that this process does not work on."""
+    """`RunDirectory.result` is also read of runs that this process does not work on."""
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text("{")
     put_link(tmp_path / "run" / "damaged", victim)

@@ -84,16 +84,16 @@ def test_rows_cover_the_data_and_differ_between_steps_and_seeds():
 def test_seeds_by_vmap_equal_single_runs(name, transitions):
     algo = make_small(name)
     seeds = jnp.asarray([5, 6, 7])
-    together = jax.vmap(lambda seed: initial_state(algo, seed))(seeds)
-    together, metrics = make_chunk(algo, 32, 20, seeds=True)(together, transitions, seeds, 0)
+    joint = jax.vmap(lambda seed: initial_state(algo, seed))(seeds)
+    joint, metrics = make_chunk(algo, 32, 20, seeds=True)(joint, transitions, seeds, 0)
     single = make_chunk(algo, 32, 20)
     for i, seed in enumerate([5, 6, 7]):
         alone, alone_metrics = single(initial_state(algo, seed), transitions, seed, 0)
-        for a, b in zip(leaves(together), leaves(alone), strict=True):
+        for a, b in zip(leaves(joint), leaves(alone), strict=True):
             np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-5)
         for metric, value in alone_metrics.items():
             np.testing.assert_allclose(metrics[metric][i], value, rtol=1e-3, atol=1e-5, err_msg=metric)
-    assert not np.allclose(leaves(together)[0][0], leaves(together)[0][1])
+    assert not np.allclose(leaves(joint)[0][0], leaves(joint)[0][1])
     assert single._cache_size() == 1  # compiled once for all seeds
 
 

@@ -156,11 +156,11 @@ def test_an_environment_of_this_program_is_not_sent_to_processes(tmp_path):
         odice.train(data, env=Still, seeds=2, parallel="processes", **SMALL, out=tmp_path / "run")
     with pytest.raises(OdiceError, match="env is a int"):
         odice.train(data, env=3, **SMALL, out=tmp_path / "run")
-    together = odice.train(
+    joint = odice.train(
         data, env=Still, seeds=2, parallel="vmap", eval_episodes=1, **SMALL, out=tmp_path / "two", quiet=True
     )
-    assert together.over_seeds() == "2 of 2 seeds finished: last return 4 on average, from 4 to 4"
-    assert together.summary().splitlines()[-1] == together.over_seeds()
+    assert joint.over_seeds() == "2 of 2 seeds finished: last return 4 on average, from 4 to 4"
+    assert joint.summary().splitlines()[-1] == joint.over_seeds()
 
 
 def test_the_first_line_has_no_rate_and_the_second_one_has(monkeypatch, capsys):

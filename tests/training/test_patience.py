@@ -30,7 +30,7 @@ class Said:
 
 
 @pytest.fixture
-def told(monkeypatch):
+def fixed_estimates(monkeypatch):
     monkeypatch.setattr("odice.training.patience.estimate", Said)
 
 
@@ -44,7 +44,7 @@ def content(run):
     return {name: (run.path / name).read_bytes() for name in names}
 
 
-def test_stops_after_so_many_looks_without_a_better_one(tmp_path, told):
+def test_stops_after_so_many_estimates_without_a_better_one(tmp_path, fixed_estimates):
     run = train(tmp_path / "run")
     assert [row["bound"] for row in rows(run.path / "estimates.jsonl")] == [-3.0, None, 1.0, 0.5, 1.0]
     assert (run.result["step"], run.result["stopped_early"]) == (100, True)
@@ -56,14 +56,14 @@ def test_stops_after_so_many_looks_without_a_better_one(tmp_path, told):
     assert train(tmp_path / "run").result == run.result  # finished: nothing to do
 
 
-def test_without_patience_nothing_is_estimated(tmp_path, told):
+def test_without_patience_nothing_is_estimated(tmp_path, fixed_estimates):
     run = train(tmp_path / "run", patience=None, steps=40)
     assert not (run.path / "estimates.jsonl").exists()
     assert "selected" not in run.result
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_run_stops_at_the_same_step(tmp_path, told):
+def test_an_interrupted_run_stops_at_the_same_step(tmp_path, fixed_estimates):
     whole = content(train(tmp_path / "whole"))
     for pieces in (5, 4, 1):
 
@@ -80,7 +80,7 @@ def test_an_interrupted_run_stops_at_the_same_step(tmp_path, told):
     assert content(train(tmp_path / "run")) == whole
 
 
-def test_the_looks_are_estimates_by_the_held_out_episodes(tmp_path, monkeypatch):
+def test_the_estimates_are_by_the_held_out_episodes(tmp_path, monkeypatch):
     """What a look says is what `odice.estimate` says of the policy that was saved at that step."""
     quick = lambda policy, data, **settings: estimate(policy, data, updates=20, **settings)
     monkeypatch.setattr("odice.training.patience.estimate", quick)
@@ -103,7 +103,7 @@ def test_a_log_that_cannot_judge_is_refused_before_training(tmp_path):
         train(tmp_path / "run", stream=True)
 
 
-def test_checkpoints_have_policies_and_lose_them_together(tmp_path):
+def test_checkpoints_have_policies_and_lose_both_at_once(tmp_path):
     run = train(tmp_path / "run", patience=None, keep=2, steps=100, checkpoint_every=20)
     there = sorted(folder.name for folder in (run.path / "policy").iterdir())
     assert there == ["last", "step-100", "step-80"]

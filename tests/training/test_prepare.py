@@ -26,7 +26,7 @@ def pendulum(largest, **meta):
         (2.5, "Pendulum-v1", {}, (None, None)),
         (1.5, "Pendulum-v1", {"action_low": (-3.0,), "action_high": (3.0,)}, ((-3.0,), (3.0,))),
     ],
-    ids=["asked for", "named by the data", "none", "actions beyond them", "declared"],
+    ids=["given", "named by the data", "none", "actions beyond them", "declared"],
 )
 def test_action_bounds_come_from_the_environment_where_the_data_declare_none(largest, env, known, bounds):
     prepared = prepare(resolve(pendulum(largest, **known), algo="bc", env=env))

@@ -93,18 +93,18 @@ def test_a_run_with_a_schedule_says_why_it_cannot_be_longer(tmp_path):
             folder.claim({**config, "settings": {**config["settings"], "lam": 0.6}}, {})
 
 
-def test_asked_to_stop_at_random_moments(tmp_path, whole):
+def test_stopped_at_random_moments(tmp_path, whole):
     """A signal saves on the spot, also in the middle of a row: no update is lost or repeated."""
     for pieces in (1, 3, 0, 1):
-        asked = []
+        calls = []
 
-        def ask(self, pieces=pieces, asked=asked):
-            asked.append(1)
-            self.signal = 15 if len(asked) > pieces else 0
+        def requested(self, pieces=pieces, calls=calls):
+            calls.append(1)
+            self.signal = 15 if len(calls) > pieces else 0
             return bool(self.signal)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Stop, "requested", property(ask))
+            patch.setattr(Stop, "requested", property(requested))
             with pytest.raises(Interrupted, match="Run the same command again") as stopped:
                 train(tmp_path / "run")
         saved = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
@@ -122,7 +122,7 @@ def test_killed_while_an_evaluation_is_under_way(tmp_path, whole, monkeypatch):
     assert content(train(tmp_path / "run")) == whole
 
 
-def test_asked_to_stop_while_the_next_evaluation_waits_for_the_one_before(tmp_path, whole):
+def test_stopped_while_the_next_evaluation_waits_for_the_one_before(tmp_path, whole):
     """The checkpoint at 80 remembers both: the one of 40 that goes on, and the one of 80 that could not start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
@@ -185,10 +185,10 @@ def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
 
 
 @pytest.mark.slow
-def test_seeds_in_one_vmap_resume_together(tmp_path):
+def test_seeds_in_one_vmap_resume(tmp_path):
     """One seed's newest checkpoint is missing: all go back to the newest they share."""
-    together = {"seeds": 2, "parallel": "vmap"}
-    whole = [content(run) for run in train(tmp_path / "whole", **together).seeds]
-    killed(tmp_path / "run", 14, **together)
+    vmapped = {"seeds": 2, "parallel": "vmap"}
+    whole = [content(run) for run in train(tmp_path / "whole", **vmapped).seeds]
+    killed(tmp_path / "run", 14, **vmapped)
     shutil.rmtree(tmp_path / "run" / "seed-1" / "checkpoints" / "120")
-    assert [content(run) for run in train(tmp_path / "run", **together).seeds] == whole
+    assert [content(run) for run in train(tmp_path / "run", **vmapped).seeds] == whole

@@ -34,7 +34,7 @@ def data():
 
 
 def asking_for_initial_states(algo):
-    """The same algorithm, if it also asked for initial states: their mean enters a metric and the value parameters."""
+    """The same algorithm, with initial states in its batches: their mean enters a metric and the value parameters."""
 
     def update(state, batch, key):
         state, metrics = algo.update(state, batch, key)
@@ -82,7 +82,7 @@ def test_streamed_training_equals_training_in_memory(data, tmp_path, seeds, conv
         assert np.array_equal(one, two)
 
 
-def test_looking_ahead_never_serves_the_batches_of_another_step_or_seed(data):
+def test_prefetching_never_serves_the_batches_of_another_step_or_seed(data):
     algo = make("odice", data.spec, **SMALL)
     source, chunk = Streamed(data), StreamedChunk(algo, 32, 4)
     in_memory, reference = jax.device_put(to_transitions(data)), make_chunk(algo, 32, 4)

@@ -166,15 +166,13 @@ def test_streaming_gives_the_same_run(tmp_path):
 
 @pytest.mark.slow
 def test_seeds_in_one_vmap_equal_single_runs(tmp_path):
-    together = odice.train(
-        line_log(discrete=True), out=tmp_path / "v", seeds=2, seed=3, parallel="vmap", **SHORT, **CART
-    )
-    assert [run.path.name for run in together.seeds] == ["seed-3", "seed-4"]
+    joint = odice.train(line_log(discrete=True), out=tmp_path / "v", seeds=2, seed=3, parallel="vmap", **SHORT, **CART)
+    assert [run.path.name for run in joint.seeds] == ["seed-3", "seed-4"]
     alone = odice.train(line_log(discrete=True), out=tmp_path / "alone", seed=4, **SHORT, **CART)
-    one, other = (rows(run.path / "metrics.jsonl") for run in (together.seeds[1], alone))
+    one, other = (rows(run.path / "metrics.jsonl") for run in (joint.seeds[1], alone))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-4, atol=1e-6)
-    tensors = together.seeds[1].policy.tensors
+    tensors = joint.seeds[1].policy.tensors
     for name, tensor in alone.policy.tensors.items():
         np.testing.assert_allclose(tensors[name], tensor, rtol=1e-4, atol=1e-6)
 

@@ -33,7 +33,7 @@ def layout_of(observations: np.ndarray, actions: np.ndarray) -> np.dtype:
 
 
 def record_blocks(dataset: Dataset) -> Iterator[np.ndarray]:
-    """A record for each observation of a data set, in blocks of 2 MB; beside a final one action and reward are 0."""
+    """A record for each observation of a data set, in blocks of 2 MB; action and reward of a final one are 0."""
     layout = layout_of(dataset.observations, dataset.actions)
     first = dataset.starts + np.arange(dataset.n_episodes)
     for block in blocks(len(dataset.observations), layout.itemsize):

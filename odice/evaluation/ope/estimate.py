@@ -124,10 +124,10 @@ def estimate(
     Args:
         policy: an odice policy, a function of observations, or a column of decisions (`candidate`).
         data: anything `odice.load` takes.
-        estimators: of the DICE family, shown beside those that the verdict rests on.
+        estimators: of the DICE family, shown next to those that the verdict rests on.
         discount: by default that of the policy's own training, else 0.99; 1 for the undiscounted return.
         horizon: steps that count; by default the longest episode of the log.
-        updates: of density ratios, where any are asked for.
+        updates: of density ratios, where any are requested.
         heads: of FQE.
         candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
         seed: of the estimators.

@@ -118,7 +118,7 @@ class DiscreteDesign:
 
 
 class ContinuousDesign:
-    """Features of state and action together."""
+    """Joint features of state and action."""
 
     def __init__(self, log: Episodes, size: int, seed: int):
         own = log.decisions.continuous

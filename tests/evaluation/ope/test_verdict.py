@@ -220,9 +220,9 @@ def test_clone_the_behavior_where_nothing_is_better(world):
 )
 def test_refusals(files, log, options, says, capsys):
     assert main(["evaluate", str(files / "run"), "--data", str(files / log), *options]) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert len(told.strip().splitlines()) == 1
+    output = capsys.readouterr().err
+    assert says in output
+    assert len(output.strip().splitlines()) == 1
 
 
 def episodes(lengths, terminated, action=0.5, meta=None):
