@@ -13,7 +13,7 @@ from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.data.propose import Proposal
+    from odice.data.proposal import Proposal, Question
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,12 @@ class Args:
     """Updates of each candidate."""
     holdout: float = 0.3
     """Share of the episodes that judge and do not train."""
+    cost_limit: float | None = None
+    """The most that an episode may cost on average; by default the schema's `cost_limit`."""
     seed: int = 0
     """Seed of training and of the estimators."""
     yes: bool = False
-    """Take the proposed roles without asking."""
+    """Take the proposed roles without asking (for scripts)."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept; `all` accepts everything."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
@@ -49,18 +51,31 @@ def run(args: Args) -> int:
         steps=args.steps,
         seed=args.seed,
         holdout=args.holdout,
+        cost_limit=args.cost_limit,
         allow=args.allow,
-        confirm=None if args.yes else _confirm,
+        ask=None if args.yes else _ask,
         say=lambda text: print(text, flush=True),
     )
     return 0 if decision.page.exists() else 1
 
 
-def _confirm(proposal: Proposal) -> bool:
+def _ask(question: Question, proposal: Proposal) -> str:
     """Ask a person in a terminal; a script has to say --yes."""
     if not sys.stdin.isatty():
-        raise OdiceError("The roles of some columns are in doubt; check the schema that was written, or add --yes.")
-    return input("Is this right? [y/N] ").strip().lower() in ("y", "yes")
+        raise OdiceError(
+            f"In doubt: {question.text} Run it in a terminal to answer, give a --schema, or add --yes to take it so."
+        )
+    print(f"\n{question.text}")
+    what = f"{question.about}, {' or '.join(question.options)}" if question.options else question.about
+    if not question.options:
+        print(f"  columns: {', '.join(item.column for item in proposal.roles)}")
+    while True:
+        try:
+            answer = input(f"{what} [{question.default or 'no proposal'}]: ").strip()
+        except EOFError:
+            raise OdiceError("No answer was given; run it again, or add --yes.") from None
+        if answer or question.default:
+            return "" if answer == question.default else answer
 
 
 def main(argv: list[str]) -> int:

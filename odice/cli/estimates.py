@@ -15,9 +15,9 @@ from odice.files import complete_file
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
-    from odice.encoding import Encoding
     from odice.evaluation.ope.estimate import Estimate, Estimates
     from odice.evaluation.ope.intervals import Interval
+    from odice.policy import Policy
 
 
 BY_EPISODES = ("importance", "doubly-robust", "one-step", "propensity")
@@ -47,11 +47,12 @@ class LogOptions:
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
-    def load(self, encoding: Encoding | None = None) -> Dataset:
-        from odice.data.load import load
+    def load(self, *policies: Policy) -> Dataset:
+        """Read the log as the policies' own was read, where no schema is given."""
+        from odice.evaluation.log import log_for
 
         options = {**self.table.table(self.schema), **({"obs_keys": self.obs_keys} if self.obs_keys else {})}
-        return load(self.data, format=self.format, data_dir=self.data_dir, encoding=encoding, **options)
+        return log_for(policies, self.data, format=self.format, data_dir=self.data_dir, **options)
 
     def settings(self) -> dict[str, Any]:
         given = {"discount": self.discount, "horizon": self.horizon, "updates": self.updates}
@@ -98,7 +99,10 @@ def lines(estimates: Estimates) -> list[str]:
         out.append(
             f"{estimates.cut} episodes were cut before step {estimates.horizon}: what followed is estimated, not known"
         )
-    out.append("intervals cover the luck of the log, not states and actions that no episode shows")
+    out.append(
+        "intervals have two sides, 95 % between them; `at least` is a bound on one side, so it lies above the lower end"
+    )
+    out.append("both cover the luck of the log, not states and actions that no episode shows")
     if estimates.verdict.smallest is not None:
         out.append(f"the smallest gain that these episodes could confirm: {estimates.verdict.smallest:.4g}")
     return out

@@ -67,7 +67,7 @@ def _from_log(args: Args) -> int:
             raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
     settings = {**args.log.settings(), "seed": args.seed, "candidates": _candidates(args)}
-    estimates = estimate(policy, args.log.load(policy.encoding), **settings)
+    estimates = estimate(policy, args.log.load(policy), **settings)
     show(str(args.policy), estimates)
     if args.json is not None:
         write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **estimates.to_dict()})

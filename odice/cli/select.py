@@ -38,8 +38,7 @@ def run(args: Args) -> int:
     if args.log.data is None:
         raise OdiceError("Name the log to estimate from with --data.")
     policies = find_policies(args.policies)
-    first, *others = (policy.encoding for policy in policies.values())
-    data = args.log.load(first if all(each == first for each in others) else None)
+    data = args.log.load(*policies.values())
     selection = select(policies, data, seed=args.seed, **args.log.settings())
     _print(selection)
     if args.json is not None:

@@ -13,7 +13,7 @@ from odice.errors import OdiceError
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
-    from odice.encoding import Encoding
+    from odice.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Args:
     """The gain per episode that the trial is planned for. Choose it before the trial and keep it."""
     range: tuple[float, float] | None = None
     """The least and the most that an episode can earn; by default the range of the returns in the logs."""
+    horizon: int | None = None
+    """Steps of an episode that count; by default all."""
     alpha: float = 0.05
     """Probability of a wrong answer over the trial as a whole."""
     power: float = 0.8
@@ -45,10 +47,11 @@ class Args:
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
-    def load(self, source: str, encoding: Encoding | None = None) -> Dataset:
-        from odice.data.load import load
+    def load(self, source: str, policy: Policy | None) -> Dataset:
+        """Read a log, with the policy's own schema where none is given."""
+        from odice.evaluation.log import log_for
 
-        return load(source, format=self.format, encoding=encoding, **self.table.table(self.schema))
+        return log_for(policy, source, format=self.format, **self.table.table(self.schema))
 
 
 def run(args: Args) -> int:
@@ -58,16 +61,17 @@ def run(args: Args) -> int:
 
     if args.control is None:
         raise OdiceError("Name the log to compare with: --control LOG.")
-    control = args.load(args.control)
+    policy = None if args.policy is None else open_policy(args.policy)
+    control = args.load(args.control, policy)
     if args.trial is None:
         return _plan(args, control)
-    policy = None if args.policy is None else open_policy(args.policy)
-    data = args.load(args.trial, None if policy is None else policy.encoding)
+    data = args.load(args.trial, policy)
     if policy is not None and policy.obs_dim != data.spec.obs_dim:
         raise OdiceError(
             f"{args.trial} has observations of {data.spec.obs_dim} numbers, but {args.policy} acts on {policy.obs_dim}."
         )
-    result = trial(data, control, policy=policy, limits=args.range, alpha=args.alpha, expected_gain=args.gain)
+    options = {"limits": args.range, "alpha": args.alpha, "expected_gain": args.gain, "horizon": args.horizon}
+    result = trial(data, control, policy=policy, **options)
     print(f"trial    {args.trial}: {result.episodes:,} episodes, mean return {result.mean:.4g}")
     print(f"control  {args.control}: {result.control_episodes:,} episodes, mean return {result.control_mean:.4g}")
     if result.followed is not None:
@@ -87,7 +91,7 @@ def _plan(args: Args, control: Dataset) -> int:
     if args.gain is None:
         raise OdiceError("Name the trial's log, or give the gain to plan a trial for: --gain NUMBER.")
     options = {"limits": args.range, "power": args.power, "alpha": args.alpha, "parallel": args.parallel}
-    episodes = episodes_needed(control.returns, args.gain, **options)
+    episodes = episodes_needed(control.returns_within(args.horizon), args.gain, **options)
     group = "with the policy and as many without it" if args.parallel else "with the policy"
     if episodes is None:
         print(f"More than 20,000 episodes {group} are needed to confirm a gain of {args.gain:g} per episode.")

@@ -198,8 +198,10 @@ def _boundaries(n, terminated, truncated, episode, where):
     if unflagged.any():
         count, of = int(unflagged.sum()), len(ends)
         evidence["unfinished"] = {"count": count, "tail": bool(unflagged[-1])}
-        what = "the last episode ends" if count == 1 and unflagged[-1] else f"{count} of {of} episodes end"
-        message = f"{where}: {what} with neither a terminal nor a timeout flag and is kept as truncated."
+        one = count == 1 and unflagged[-1]
+        what = "the last episode ends" if one else f"{count} of {of} episodes end"
+        kept = "is kept" if one else "are kept"
+        message = f"{where}: {what} with neither a terminal nor a timeout flag and {kept} as truncated."
         warnings.warn(UnfinishedEpisodeWarning(message), stacklevel=4)
     return ends, (term[ends], trunc[ends] | unflagged), evidence
 

@@ -127,6 +127,13 @@ class Dataset:
         """(episodes,) the undiscounted sum of rewards of each episode, in double precision."""
         return np.add.reduceat(self.rewards, self.starts, dtype=np.float64)
 
+    def returns_within(self, steps: int | None) -> np.ndarray:
+        """(episodes,) the sum of the rewards of each episode's first steps; of all steps without a number."""
+        if steps is None:
+            return self.returns
+        total = np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])
+        return total[self.starts + np.minimum(self.lengths, steps)] - total[self.starts]
+
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""

@@ -1,7 +1,8 @@
 """Arithmetic of columns, such as `recovered - 0.1 * cost`: parsed into a polars expression, never evaluated as code.
 
-Numbers, column names, `+ - * /`, parentheses, and `abs`, `min`, `max` of them. A name that is not a plain word stands
-in backquotes: `` `net result` - 2 ``.
+Numbers, column names, `+ - * /`, parentheses, and `abs`, `min`, `max` of them. `last(died)` is the column in the last
+row of an episode and 0 in the others, for an outcome that the table repeats in every row. A name that is not a plain
+word stands in backquotes: `` `net result` - 2 ``.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ def is_expression(text: str) -> bool:
     return bool(re.search(r"[-+*/()`]", text))
 
 
-def parse(text: str, columns: Sequence[str], where: str) -> pl.Expr:
+def parse(text: str, columns: Sequence[str], where: str, last_row: pl.Expr | None = None) -> pl.Expr:
     """Parse arithmetic of columns.
 
     Args:
         text: The expression.
         columns: The columns that it may name.
         where: What an error names as the place.
+        last_row: Whether a row is the last of its episode; None where no column names episodes.
 
     Returns:
         A polars expression of 64-bit floats.
@@ -55,15 +57,17 @@ def parse(text: str, columns: Sequence[str], where: str) -> pl.Expr:
 
     try:
         tree = ast.parse(re.sub(r"`([^`]*)`", name, text).strip(), mode="eval").body
-        return _build(tree, columns, quoted, f"{where}: {text!r}").cast(pl.Float64)
+        return _build(tree, columns, quoted, f"{where}: {text!r}", last_row).cast(pl.Float64)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise OdiceError(
             f"{where}: {text!r} is neither a column nor arithmetic of columns; write it as `a - 0.1 * b`."
         ) from None
 
 
-def _build(node: ast.AST, columns: Sequence[str], quoted: dict[str, str], where: str) -> pl.Expr:
-    build = lambda part: _build(part, columns, quoted, where)
+def _build(
+    node: ast.AST, columns: Sequence[str], quoted: dict[str, str], where: str, last_row: pl.Expr | None
+) -> pl.Expr:
+    build = lambda part: _build(part, columns, quoted, where, last_row)
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return pl.lit(float(value))
@@ -79,11 +83,15 @@ def _build(node: ast.AST, columns: Sequence[str], quoted: dict[str, str], where:
             return build(operand)
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
             return _OPERATORS[type(operator)](build(left), build(right))
+        case ast.Call(func=ast.Name(id="last"), args=[term], keywords=[]):
+            if last_row is None:
+                raise OdiceError(f"{where}: last() needs the column that names episodes; name it as `episode`.")
+            return pl.when(last_row).then(build(term)).otherwise(0.0)
         case ast.Call(func=ast.Name(id=function), args=[_, *_] as terms, keywords=[]) if function in _FUNCTIONS:
             if function == "abs" and len(terms) > 1:
                 raise OdiceError(f"{where}: abs takes one term, got {len(terms)}.")
             return _FUNCTIONS[function](*map(build, terms))
         case _:
             raise OdiceError(
-                f"{where}: only numbers, columns, + - * /, parentheses, abs, min and max can stand in an expression."
+                f"{where}: only numbers, columns, + - * /, parentheses, abs, min, max and last can stand in it."
             )

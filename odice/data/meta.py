@@ -39,10 +39,13 @@ class Meta:
     """The columns of the action."""
     choices: tuple[str, ...] | None = None
     """The word of each number of a discrete action, where the log has words."""
+    schema: Mapping[str, Any] | None = None
+    """What the columns of the table mean (`data.schema`), as it was read; not kept with saved data, whose columns have
+    the usual names."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; fields that are unknown or empty are left out."""
-        return {key: value for key, value in asdict(self).items() if value not in (None, (), {})}
+        return {key: value for key, value in asdict(self).items() if key != "schema" and value not in (None, (), {})}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Meta:

@@ -5,70 +5,23 @@ count too: an identifier repeats in blocks, a time rises within them, an end is 
 last, an outcome is the same in all rows of a block. A policy may see only what is known before it acts; so identifiers,
 times, actions, rewards, ends and outcomes are never proposed as observations.
 
-A proposal is for a person to confirm: `doubts` lists the roles that should be looked at.
+A proposal is for a person to confirm: `questions` lists what should be looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 from polars.selectors import by_name
 
-from odice.data.names import ALIASES
+from odice.data.column_kinds import flags_of, is_binary, is_number, only_last, quoted, rises, same_values
+from odice.data.hints import hint, pattern, speaks_of, stem, words_of
+from odice.data.proposal import Proposal, Question, Role
 from odice.data.readers.encode import MAX_CATEGORIES
-
-ROLES = ("episode", "step", "action", "propensity", "reward", "cost", "terminated", "observation", "left out")
-
-# Words within a column's name that speak for a role, the strongest first.
-_HINTS = {
-    "episode": "episode traj trajectory rollout session stay encounter admission visit case trip ticket journey "
-    "patient subject customer client user account member household student machine unit",
-    "step": "step timestep time timestamp date day week month hour minute tick turn period round frame index order seq "
-    "no nr number t",
-    "action": "action act decision choice treatment dose dosage arm chosen recommended intervention prescribed offer "
-    "channel control command order_qty quantity item setpoint throttle torque bid creative move drug medication",
-    "propensity": "propensity propensity_score pscore action_prob action_probability logging_prob prob_of_action",
-    "reward": "reward rew payoff profit revenue recovered gain utility return points click clicked conversion "
-    "converted sale sales purchase purchased survived success income pnl margin yield score outcome result",
-    "cost": "cost costs expense expenses spend spent fee penalty side_effect adverse",
-    "terminated": "terminated terminal termination died dead death deceased closed churned failed crashed done end "
-    "ended finished is_last discharged default",
-    "outcome": "outcome result label final status died dead death survived success discharge class",
-}
-HINTS = {role: words.split() for role, words in _HINTS.items()}
-
-
-@dataclass(frozen=True)
-class Role:
-    """What one column is proposed as, and why."""
-
-    column: str
-    role: str
-    reason: str
-    sure: bool = True
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Roles of every column of a table, in the order of the table."""
-
-    roles: tuple[Role, ...]
-    one_step: bool = False
-    """Whether every row is an episode of its own."""
-    doubts: tuple[str, ...] = field(default=())
-    """Questions for a person, as sentences."""
-
-    def columns(self, role: str) -> tuple[str, ...]:
-        """Return the columns that are proposed for a role."""
-        return tuple(item.column for item in self.roles if item.role == role)
-
-    def __getitem__(self, column: str) -> Role:
-        return next(item for item in self.roles if item.column == column)
 
 
 def propose(table: pl.DataFrame) -> Proposal:
@@ -79,7 +32,9 @@ def propose(table: pl.DataFrame) -> Proposal:
 class _Proposer:
     def __init__(self, table: pl.DataFrame):
         self.table, self.roles = table, {}
-        self.doubts: list[str] = []
+        self.questions: list[Question] = []
+        self.formula: str | None = None
+        self.complete = False
         self.rivals: list[str] = []
         """Columns that could be the reward, too."""
 
@@ -88,18 +43,24 @@ class _Proposer:
         blocks = self._episode()
         self._steps(blocks)
         self._one("propensity", lambda name: self._between(name, 0, 1), "its name, and values between 0 and 1")
-        self._reward()
-        self._one("cost", self._numeric, "its name, and numbers")
+        self._reward(blocks)
         self._action()
+        self._one("cost", self._is_cost, "its name, and numbers")
+        self._propensity()
         self._ends(blocks)
+        self._without_reward(blocks)
         self._known_later(blocks)
         self._results()
         self._copies()
+        self._after_action()
         self._observations()
-        one_step = blocks is None and not self._has("terminated", "step")
-        if blocks is None and not one_step and not self._has("terminated"):
-            self.doubts.append("No column tells one episode from the next: name it as `episode`, or the end of one.")
-        return Proposal(tuple(self.roles[name] for name in self.table.columns), one_step, tuple(self.doubts))
+        self._over(blocks)
+        one_step = self._one_step(blocks)
+        roles = tuple(self.roles[name] for name in self.table.columns)
+        return Proposal(roles, one_step, self.complete, self.formula, tuple(self.questions))
+
+    def _ask(self, text: str, about: str, default: str = "", options: tuple[str, ...] = ()) -> None:
+        self.questions.append(Question(text, about, default, options))
 
     # --- one role after the other -------------------------------------------------------------------------------------
 
@@ -111,7 +72,7 @@ class _Proposer:
                 self._set(name, "left out", "it is empty")
             elif column.n_unique() == 1 and not column.null_count():
                 self._set(name, "left out", f"it is always {str(column[0])[:30]}")
-            elif not (_is_number(column) or column.dtype in (pl.String, pl.Boolean) or column.dtype.is_temporal()):
+            elif not (is_number(column) or column.dtype in (pl.String, pl.Boolean) or column.dtype.is_temporal()):
                 self._set(name, "left out", f"values of type {column.dtype} are not read")
 
     def _episode(self) -> np.ndarray | None:
@@ -122,19 +83,19 @@ class _Proposer:
             plain = column.dtype.is_integer() or column.dtype == pl.String
             if name in self.roles or not plain or column.null_count():
                 continue
-            hint = _hint(name, "episode")
-            if hint is None and _words(name)[-1] in ("id", "no", "nr", "number", "key", "uuid"):
-                hint = 50
+            rank = hint(name, "episode")
+            if rank is None and words_of(name)[-1] in ("id", "no", "nr", "number", "key", "uuid"):
+                rank = 50
             changes, unique = int((column != column.shift()).fill_null(True).sum()), column.n_unique()
             if unique == self.table.height and (
-                hint is not None or (column.dtype == pl.String and unique > MAX_CATEGORIES)
+                rank is not None or (column.dtype == pl.String and unique > MAX_CATEGORIES)
             ):
                 self._set(name, "left out", "it is different in every row: an identifier, a time or a text")
             elif unique == 1 or changes > 1.02 * unique:
                 continue
-            elif hint is not None or (position < 3 and 2 * changes <= self.table.height):
-                candidates.append((100 if hint is None else hint, position, name, unique))
-        times = [item for item in candidates if item[0] == 100 and _hint(item[2], "step") is not None]
+            elif rank is not None or (position < 3 and 2 * changes <= self.table.height):
+                candidates.append((100 if rank is None else rank, position, name, unique))
+        times = [item for item in candidates if item[0] == 100 and hint(item[2], "step") is not None]
         if len(times) == len(candidates) and (panel := self._panel()) is not None:
             return panel
         if not candidates:
@@ -143,7 +104,7 @@ class _Proposer:
         reason = f"{unique:,} values that stand in blocks of rows"
         self._set(name, "episode", reason if rank == 100 else f"its name, and {reason}", sure=rank < 100)
         if rank == 100:
-            self.doubts.append(f"{name} is taken as the episode: {reason}.")
+            self._ask(f"{name} is taken as the episode: {reason}.", "episode", name)
         for rank, _, other, _ in candidates:
             if other != name and rank < 100:
                 self._set(other, "left out", f"an identifier: like {name}, its values stand in blocks of rows")
@@ -166,88 +127,136 @@ class _Proposer:
                     self._set(
                         name, "episode", f"{column.n_unique():,} values, each at most once per {time}", sure=False
                     )
-                    self.doubts.append(f"{name} is taken as the episode: each value occurs once per {time}.")
+                    text = f"{name} is taken as the episode: each value occurs at most once per {time}."
+                    self._ask(text, "episode", name)
                     return (self.table[name] != self.table[name].shift()).fill_null(True).to_numpy().cumsum() - 1
         return None
 
     def _time(self, name: str) -> pl.Series | None:
         """Return a column as times or numbers that may order rows, or None."""
         column = self.table[name]
-        if column.dtype == pl.String and _hint(name, "step") is not None:
+        if column.dtype == pl.String and hint(name, "step") is not None:
             for kind in (pl.Datetime, pl.Date):
                 with suppress(pl.exceptions.PolarsError):
                     return column.str.strptime(kind, strict=True).to_physical().cast(pl.Float64)
         if column.dtype.is_temporal():
             return column.to_physical().cast(pl.Float64)
-        return column.cast(pl.Float64) if _is_number(column) and _hint(name, "step") is not None else None
+        return column.cast(pl.Float64) if is_number(column) and hint(name, "step") is not None else None
 
     def _steps(self, blocks: np.ndarray | None) -> None:
         rising = []
         for name in self._free():
             values = self._time(name)
-            if values is not None and _rises(values.to_numpy(), blocks):
-                rising.append((_is_number(self.table[name]), name))
+            if values is not None and rises(values.to_numpy(), blocks):
+                rising.append((is_number(self.table[name]), name))
         for number, name in sorted(rising, key=lambda item: item[0])[:1]:  # a real time before a number
             where = "within episodes" if blocks is not None else "from row to row"
             self._set(name, "step", f"{'its name, and numbers that rise' if number else 'a time that rises'} {where}")
         for name in self._free():
-            if self._time(name) is not None and not _is_number(self.table[name]):
+            if self._time(name) is not None and not is_number(self.table[name]):
                 self._set(name, "left out", "a time")
 
     def _action(self) -> None:
-        hinted = sorted(
-            (hint, name) for name in self._free() if (hint := _hint(name, "action")) is not None and self._choice(name)
-        )
+        hinted = self._hinted("action", self._choice)
         if not hinted:
             self._before_reward()
             return
         best = hinted[0][0]
-        family = [name for hint, name in hinted if hint == best and _stem(name) == _stem(hinted[0][1])]
+        family = [name for rank, name in hinted if rank == best and stem(name) == stem(hinted[0][1])]
         for name in family:
             self._set(name, "action", f"its name, and {self._kind(name)}", sure=len(hinted) == len(family))
         if len(hinted) > len(family):
             others = ", ".join(name for _, name in hinted if name not in family)
-            self.doubts.append(f"{', '.join(family)} is taken as the action; {others} could be it, too.")
+            text = f"{', '.join(family)} is taken as the action; {others} could be it, too."
+            self._ask(text, "action", ", ".join(family))
 
     def _before_reward(self) -> None:
         """Take the column before the reward, and those like it: people write what was seen, done, and earned."""
         names = self.table.columns
-        rewards = self._columns("reward") or self._columns("cost")
+        rewards = self._columns("reward") or [name for _, name in self._hinted("cost", self._numeric)]
         at = names.index(rewards[0]) - 1 if rewards else -1
         while at >= 0 and names[at] in self.roles:
             at -= 1
         if at < 0 or not self._choice(names[at]):
-            self.doubts.append("No column looks like the action that was taken: name it as `action`.")
+            self._ask("No column looks like the action that was taken.", "action")
             return
         family = [names[at]]
-        while at > 0 and names[at - 1] not in self.roles and _pattern(names[at - 1]) == _pattern(names[at]):
+        while at > 0 and names[at - 1] not in self.roles and pattern(names[at - 1]) == pattern(names[at]):
             at -= 1
             family.insert(0, names[at])
         for name in family:
             self._set(name, "action", f"it stands before {rewards[0]}, and has {self._kind(name)}", sure=False)
-        self.doubts.append(f"{', '.join(family)} is taken as the action, because it stands before {rewards[0]}.")
+        text = f"{', '.join(family)} is taken as the action, because it stands before {rewards[0]}."
+        self._ask(text, "action", ", ".join(family))
 
     def _kind(self, name: str) -> str:
         return f"{self.table[name].n_unique()} choices" if self._discrete(name) else "amounts"
 
-    def _reward(self) -> None:
-        hinted = sorted((h, n) for n in self._free() if (h := _hint(n, "reward")) is not None and self._numeric(n))
-        if hinted:
-            name = hinted[0][1]
-            self._set(name, "reward", "its name, and numbers", sure=len(hinted) == 1 or hinted[0][0] == 0)
-            self.rivals = [other for _, other in hinted[1:] if not self.roles[name].sure]
-        else:
-            self.doubts.append("No column looks like the reward: name it as `reward`.")
+    def _reward(self, blocks: np.ndarray | None) -> None:
+        hinted = self._hinted("reward", self._numeric)
+        if not hinted:
+            return
+        name = hinted[0][1]
+        sure = len(hinted) == 1 or hinted[0][0] == 0
+        self._set(name, "reward", "its name, and numbers", sure=sure)
+        if self._repeated(name, blocks):
+            self.formula = f"last({quoted(name)})"
+            self._set(name, "reward", "its name; one value per episode, so it counts once, in the last row", sure=False)
+            text = f"{name} has one value per episode: it is counted once, as {self.formula}."
+            self._ask(text, "reward", self.formula)
+        self.rivals = [other for _, other in hinted[1:] if not sure]
+
+    def _without_reward(self, blocks: np.ndarray | None) -> None:
+        """Make a reward of a bad outcome where no column is one."""
+        if self._has("reward"):
+            return
+        flags = [name for name in self.table.columns if is_binary(self.table[name]) and speaks_of(name, "bad")]
+        open_flags = [name for name in flags if name not in self.roles or self.roles[name].role == "terminated"]
+        if not open_flags:
+            self._ask("No column looks like the reward: which one says how good a step was?", "reward")
+            return
+        name = open_flags[0]
+        self.formula = f"-last({quoted(name)})" if self._repeated(name, blocks) else f"-{quoted(name)}"
+        if name not in self.roles:
+            self._set(name, "outcome", "its name: what should not happen", sure=False)
+        self._ask(f"No column looks like the reward; it is taken as {self.formula}.", "reward", self.formula)
+
+    def _repeated(self, name: str, blocks: np.ndarray | None) -> bool:
+        """Whether a column has one value in all rows of an episode, and not the same in all episodes."""
+        if blocks is None or self.table.height < 2 * (int(blocks[-1]) + 1):
+            return False
+        same = self.table.select(by_name(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
+        return same and self.table[name].n_unique() > 1
+
+    def _propensity(self) -> None:
+        """Recognize the probability of the action by its values: over all rows, the mean of 1/p of each choice is 1."""
+        actions = self._columns("action")
+        if self._has("propensity") or len(actions) != 1 or not self._discrete(actions[0]):
+            return
+        taken = self.table[actions[0]]
+        for name in self._free():
+            if not self.table[name].dtype.is_float() or not self._between(name, 0, 1) or taken.n_unique() < 2:
+                continue
+            sums = pl.DataFrame({"taken": taken, "inverse": 1 / self.table[name]}).group_by("taken").sum()
+            means = sums["inverse"].to_numpy() / len(taken)
+            if np.abs(means - 1).max() > 0.2:
+                continue
+            named = speaks_of(name, "chance")
+            reason = f"1 / {name} has the mean 1 for each of the {len(means)} choices, as a probability has"
+            self._set(name, "propensity", f"its name, and {reason}" if named else reason, sure=named)
+            if not named:
+                text = f"{name} is taken as the probability with which the action was chosen: {reason}."
+                self._ask(text, name, "propensity", ("propensity", "observation", "left out"))
+            return
 
     def _ends(self, blocks: np.ndarray | None) -> None:
-        flags = {name: values for name in self._free() if (values := _flags(self.table[name])) is not None}
+        flags = {name: values for name in self._free() if (values := flags_of(self.table[name])) is not None}
         if blocks is None:
-            named = sorted((hint, name) for name in flags if (hint := _hint(name, "terminated")) is not None)
-            for _, name in named[:1]:
+            for _, name in self._hinted("terminated", lambda name: name in flags)[:1]:
                 self._set(name, "terminated", "its name, and true or false", sure=False)
             return
-        last = [name for name, values in flags.items() if values.any() and _only_last(values, blocks)]
-        best = max(last, key=lambda name: (_hint(name, "terminated") is not None, flags[name].sum()), default=None)
+        last = [name for name, values in flags.items() if values.any() and only_last(values, blocks)]
+        best = max(last, key=lambda name: (hint(name, "terminated") is not None, flags[name].sum()), default=None)
         for name in last:
             if name == best:
                 self._set(name, "terminated", "it is true in the last row of some episodes and nowhere else")
@@ -259,32 +268,47 @@ class _Proposer:
         if blocks is None:
             return
         for name in self._free():
-            hint = _hint(name, "outcome")
-            if hint is None:
+            if hint(name, "outcome") is None or not self._repeated(name, blocks):
                 continue
-            column = self.table[name]
-            same = self.table.select(by_name(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
-            if same and column.n_unique() <= MAX_CATEGORIES:
+            if self.table[name].n_unique() <= MAX_CATEGORIES:
                 why = "its name, and one value for all rows of an episode: it may be known only at the end"
                 self._set(name, "left out", why, sure=False)
-                self.doubts.append(f"{name} is left out: it has one value per episode, perhaps known only at its end.")
+                text = f"{name} is left out: it has one value per episode, perhaps known only at its end."
+                self._ask(text, name, "left out", ("left out", "observation"))
 
     def _results(self) -> None:
-        """Leave out what may be a result of the action: a rival of the reward that stands after the action."""
-        names, actions, rewards = self.table.columns, self._columns("action"), self._columns("reward")
+        """Keep a rival of the reward that stands after the action from the policy: it may be a result of the action."""
+        rewards = self._columns("reward")
         for name in (name for name in self.rivals if name not in self.roles):
-            after = bool(actions) and names.index(name) > names.index(actions[0])
+            after = self._stands_after_action(name)
             if after:
-                self._set(name, "left out", f"it may be a result of the action, like {rewards[0]}", sure=False)
-            more = ", and it is left out" if after else ""
-            self.doubts.append(f"{rewards[0]} is taken as the reward; {name} could be it, too{more}.")
+                self._set(name, "outcome", f"it may be a result of the action, like {rewards[0]}", sure=False)
+            more = ", and is reported as an outcome" if after else ""
+            self._ask(f"{rewards[0]} is taken as the reward; {name} could be it, too{more}.", "reward", rewards[0])
+
+    def _after_action(self) -> None:
+        """Keep what stands after the action from the policy, where other columns stand before it."""
+        known = [name for name in self._free() if hint(name, "observation") == 0]
+        before = [name for name in self._free() if not self._stands_after_action(name)]
+        for name in self._free():
+            if not before or name in known or not self._stands_after_action(name):
+                continue
+            role = "outcome" if self._numeric(name) else "left out"
+            self._set(name, role, "it stands after the action, so it may be a result of it", sure=False)
+            what = "reported as an outcome, and the policy does not see it" if role == "outcome" else "left out"
+            text = f"{name} stands after the action, so it may be a result of it: it is {what}."
+            self._ask(text, name, role, ("outcome", "observation", "left out"))
+
+    def _stands_after_action(self, name: str) -> bool:
+        names, actions = self.table.columns, self._columns("action")
+        return bool(actions) and names.index(name) > names.index(actions[0])
 
     def _copies(self) -> None:
         """Leave out columns that say what was done or earned in this very row."""
         known = [n for n, item in self.roles.items() if item.role in ("action", "reward", "cost", "terminated")]
         for name in self._free():
             for other in known:
-                if _same(self.table[name], self.table[other]):
+                if same_values(self.table[name], self.table[other]):
                     self._set(name, "left out", f"a copy of {other}")
                     break
 
@@ -295,17 +319,49 @@ class _Proposer:
                 self._set(name, "left out", "its name says that it is known only after the step")
             elif column.dtype == pl.String and column.n_unique() > MAX_CATEGORIES:
                 self._set(name, "left out", f"{column.n_unique():,} different words: a name or a free text")
-            elif _words(name)[-1] in ("id", "uuid", "key") and column.n_unique() > MAX_CATEGORIES:
+            elif words_of(name)[-1] in ("id", "uuid", "key") and column.n_unique() > MAX_CATEGORIES:
                 self._set(name, "left out", "an identifier, by its name and its many values")
             else:
                 words = column.dtype == pl.String
-                kind = f"{column.n_unique()} categories" if words else "true or false" if _binary(column) else "numbers"
+                kind = "true or false" if is_binary(column) else "numbers"
+                kind = f"{column.n_unique()} categories" if words else kind
                 self._set(name, "observation", kind)
 
-    def _one(self, role: str, fits, reason: str) -> None:
-        hinted = sorted((h, n) for n in self._free() if (h := _hint(n, role)) is not None and fits(n))
-        if hinted:
-            self._set(hinted[0][1], role, reason)
+    def _one(self, role: str, fits: Callable[[str], bool], reason: str) -> None:
+        for _, name in self._hinted(role, fits)[:1]:
+            self._set(name, role, reason)
+
+    def _is_cost(self, name: str) -> bool:
+        return self._numeric(name) and (hint(name, "cost") == 0 or self._stands_after_action(name))
+
+    def _over(self, blocks: np.ndarray | None) -> None:
+        """Decide whether episodes are over at their last row, where neither a flag nor a common length says so."""
+        names = self._columns("episode")
+        if blocks is None or not names or hint(names[0], "episode") == 0:
+            return
+        lengths = np.bincount(blocks)
+        flags = [flags_of(self.table[name]) for name in self._columns("terminated")]
+        flagged = sum(int(each.sum()) for each in flags if each is not None)
+        if flagged == len(lengths) or lengths.min() == lengths.max():
+            return
+        self.complete = speaks_of(names[0], "over")
+        what = "over at its last row" if self.complete else "cut by the log, and goes on after its last row"
+        text = f"Every {names[0]} is taken to be {what}."
+        self._ask(text, "ends", "over" if self.complete else "cut", ("over", "cut"))
+
+    def _one_step(self, blocks: np.ndarray | None) -> bool:
+        if blocks is not None or self._has("terminated"):
+            return False
+        if self._has("step"):
+            self._ask("No column tells one episode from the next: which one names it?", "episode")
+            return False
+        if not any(item.reason.startswith("it is different in every row") for item in self.roles.values()):
+            self._ask("Every row is taken as an episode of its own.", "one_step", "yes", ("yes", "no"))
+        return True
+
+    def _hinted(self, role: str, fits: Callable[[str], bool]) -> list[tuple[int, str]]:
+        """Return the open columns whose names speak for a role, the strongest first."""
+        return sorted((rank, name) for name in self._free() if (rank := hint(name, role)) is not None and fits(name))
 
     # --- what columns are ---------------------------------------------------------------------------------------------
 
@@ -322,82 +378,15 @@ class _Proposer:
         return any(item.role in roles for item in self.roles.values())
 
     def _numeric(self, name: str) -> bool:
-        return _is_number(self.table[name]) or self.table[name].dtype == pl.Boolean
+        return is_number(self.table[name]) or self.table[name].dtype == pl.Boolean
 
     def _between(self, name: str, low: float, high: float) -> bool:
         column = self.table[name]
-        return _is_number(column) and column.min() > low and column.max() <= high  # pyright: ignore
+        return is_number(column) and column.min() > low and column.max() <= high  # pyright: ignore
 
     def _discrete(self, name: str) -> bool:
         column = self.table[name]
         return not column.dtype.is_float() and column.n_unique() <= MAX_CATEGORIES
 
     def _choice(self, name: str) -> bool:
-        return _is_number(self.table[name]) or self._discrete(name)
-
-
-def _is_number(column: pl.Series) -> bool:
-    return column.dtype.is_numeric()
-
-
-def _binary(column: pl.Series) -> bool:
-    return column.dtype == pl.Boolean or (_is_number(column) and set(column.drop_nulls().unique()) <= {0, 1})
-
-
-def _flags(column: pl.Series) -> np.ndarray | None:
-    """Return a column of truth values as such, or None."""
-    return column.fill_null(False).cast(pl.Float64).to_numpy() > 0 if _binary(column) else None
-
-
-def _only_last(flags: np.ndarray, blocks: np.ndarray) -> bool:
-    last = np.append(blocks[1:] != blocks[:-1], True)
-    return not bool((flags & ~last).any())
-
-
-def _rises(values: np.ndarray, blocks: np.ndarray | None) -> bool:
-    """Whether numbers rise from row to row, within blocks."""
-    if len(values) < 2 or not np.isfinite(values).all():
-        return False
-    steps = np.diff(values)
-    if blocks is not None:
-        steps = steps[blocks[1:] == blocks[:-1]]
-    return len(steps) > 0 and bool((steps > 0).all())
-
-
-def _same(one: pl.Series, other: pl.Series) -> bool:
-    if one.dtype == pl.String or other.dtype == pl.String:
-        return one.dtype == other.dtype and bool((one == other).fill_null(False).all())
-    if one.dtype.is_temporal() or other.dtype.is_temporal():
-        return False
-    return bool((one.cast(pl.Float64) == other.cast(pl.Float64)).fill_null(False).all())
-
-
-def _words(name: str) -> list[str]:
-    """Split a name into lower-case words: `StayID`, `stay_id` and `stay.id` are `stay`, `id`."""
-    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[^a-z]+", parts.lower()) if word] or [name.lower()]
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"[\W_]*\d+$", "", name.lower())
-
-
-LAGGED = ("last", "prev", "previous", "lag", "lagged", "past", "prior", "old", "next")
-
-
-def _pattern(name: str) -> str:
-    return re.sub(r"\d+", "#", name.lower())
-
-
-def _hint(name: str, role: str) -> int | None:
-    """Return how strongly a name speaks for a role: 0 is a usual name, larger is weaker, None is not at all."""
-    words = _words(name)
-    if name.lower() in ALIASES.get(role, ()) or _stem(name) in ALIASES.get(role, ()):
-        return 0
-    if role not in ("episode", "step") and words[0] in LAGGED:
-        return None  # of another step
-    hints = HINTS[role]
-    ranks: Iterable[int] = (
-        hints.index(hint) + 1 for hint in hints if hint in words or "_".join(words) == hint or hint == _stem(name)
-    )
-    return min(ranks, default=None)
+        return is_number(self.table[name]) or self._discrete(name)

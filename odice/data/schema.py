@@ -30,6 +30,8 @@ Missing = Literal["refuse", "forward-fill", "impute", "split"]
 SINGLE = ("reward", "cost", "propensity", "terminated", "truncated", "episode", "first", "last", "step")
 # A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
 LETTERS = {"observation": "sox", "action": "au"}
+# What a policy cannot see before it acts.
+HIDDEN = ("action", "reward", "cost", "propensity", "terminated", "truncated", "last", "episode")
 GROUPS = ("observation", "action", "next_observation")
 # A file longer than this is not a schema; it is refused before it is parsed.
 MAX_FILE = 1 << 20
@@ -66,6 +68,14 @@ class Schema:
     """Column that is true at the last step of an episode, whatever the reason."""
     step: str | None = None
     """Column that orders the rows of an episode."""
+    one_step: bool | None = None
+    """Whether every row is an episode of its own that ends there."""
+    complete: bool | None = None
+    """Whether every episode is over at its last row (discharged, closed); otherwise the log may only have stopped."""
+    cost_limit: float | None = None
+    """The most that an episode may cost on average; `odice decide` keeps to it."""
+    outcomes: tuple[str, ...] = ()
+    """Further columns, or arithmetic of them, whose change `odice decide` reports; nothing is trained on them."""
     discrete: bool | None = None
     """Whether the action is a choice among options; otherwise whole numbers in one column are."""
     n_actions: int | None = None
@@ -124,6 +134,13 @@ class Schema:
         mine = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
         return replace(other, **mine)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values of what is said; `parse` gives the same schema again."""
+        said = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
+        if "categories" in said:
+            said["categories"] = {name: list(values) for name, values in self.categories}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
     def columns(self) -> list[str]:
         """Every column the schema names, once, in a fixed order."""
         singles = [getattr(self, role) for role in SINGLE]
@@ -153,6 +170,7 @@ class Schema:
             )
         if not roles["reward"]:
             raise _missing("reward", columns, where)
+        _check_hidden(roles, where)
         self._check_ends(roles, columns, where)
         return replace(self, **roles)
 
@@ -164,10 +182,15 @@ class Schema:
                 f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
             )
         by_time = self.max_gap is not None and roles["step"]
-        if not by_time and not any(roles[role] for role in ("terminated", "truncated", "episode", "first", "last")):
+        if (
+            not by_time
+            and not self.one_step
+            and not any(roles[role] for role in ("terminated", "truncated", "episode", "first", "last"))
+        ):
             raise OdiceError(
                 f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
-                f"`first` or `last`. Columns: {_some(columns)}."
+                f"`first` or `last`, or say `one_step = true` (--one-step True) if every row stands for itself. "
+                f"Columns: {_some(columns)}."
             )
 
 
@@ -203,6 +226,10 @@ class TableFlags:
     """Column that is true at the last step of an episode, whatever the reason."""
     step_column: str | None = None
     """Column that orders the rows of an episode: a number, a date or a time."""
+    one_step: bool | None = None
+    """Whether every row is an episode of its own that ends there."""
+    complete: bool | None = None
+    """Whether every episode is over at its last row (discharged, closed); otherwise the log may only have stopped."""
     max_gap: float | None = None
     """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
     categories: tuple[str, ...] = ()
@@ -429,6 +456,17 @@ def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tup
             "of `next_observation`, or leave them all out."
         )
     return ()
+
+
+def _check_hidden(roles: Mapping[str, Any], where: str) -> None:
+    """Refuse an observation that also plays a role which is not known before the action."""
+    for role in HIDDEN:
+        both = {roles[role]} if role in SINGLE else set(roles[role])
+        if both := both & set(roles["observation"]):
+            raise OdiceError(
+                f"{where}: column {both.pop()!r} is an observation and also the `{role}`, which is not known before "
+                "the action; name it once."
+            )
 
 
 def _missing(role: str, columns: Sequence[str], where: str) -> OdiceError:

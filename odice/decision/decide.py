@@ -4,7 +4,7 @@
     check      the data doctor; what it calls an error stops here
     train      the candidates, all on the same episodes; the others are held out
     judge      every candidate by the held-out episodes; all bounds hold at once
-    decide     the best one that the log supports and health does not refuse, or none
+    decide     the best one that the log supports, whose cost is allowed and which health does not refuse, or none
     page       decision.html and decision.json
 
 Everything lies in one folder. The same call continues where it stopped, because every candidate is a run.
@@ -12,27 +12,28 @@ Everything lies in one folder. The same call continues where it stopped, because
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odice.data.dataset import Dataset
-from odice.data.doctor import check, inspect
 from odice.data.load import load
-from odice.data.propose import Proposal, propose
-from odice.data.readers.draft import ROWS, schema_text
-from odice.data.readers.table import PARQUET, TEXT, scan_first
 from odice.data.schema import Schema
-from odice.decision.page import Advice, advice, decision_page
+from odice.decision.advice import Advice, advice
+from odice.decision.judge import Judgment, judge, steps_that_count
+from odice.decision.page import Paths, decision_page
+from odice.decision.read import Ask, Say, checked, is_table, proposed_schema, time_span
 from odice.errors import OdiceError
-from odice.evaluation.ope.estimate import Estimates, estimate
-from odice.evaluation.ope.held_out import evaluation_episodes
+from odice.evaluation.ope.episodes import check_log
+from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
+from odice.reports.html import number
+from odice.training.progress import duration
 from odice.training.run import Run
 from odice.training.train import train
 
@@ -41,14 +42,14 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "clone of the best part": {"algo": "bc-10"},
     "auto near the log": {"algo": "auto", "distance": "near"},
     "auto far from it": {"algo": "auto", "distance": "far"},
-    "iql": {"algo": "iql"},
+    "iql": {"algo": "iql", "reward": "return-spread"},
 }
 """Name of a candidate -> how it is trained."""
 STEPS = 10_000
+CHECKPOINT = 2_000
+"""Updates that a killed command loses at most."""
 HOLDOUT = 0.3
 """Share of the episodes that judge and do not train. A decision rests on them, so it is larger than in a plain run."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -57,30 +58,28 @@ class Decision:
 
     advice: Advice
     reason: str
-    policy: Path | None
+    policy: Path
     """The folder of the policy that the page describes; it is advised only if `advice` is to try it."""
     name: str
     selection: Selection
+    judgment: Judgment
     page: Path
     schema: Path | None
 
     @property
     def estimates(self) -> Estimates:
         """What the log says about the policy that the page describes."""
-        return self._ranked.estimates
-
-    @property
-    def _ranked(self) -> Ranked:
-        return next(item for item in self.selection.ranked if item.name == self.name)
+        return self.judgment.estimates
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             **self.selection.to_dict(),
+            **self.judgment.to_dict(),
             "advice": self.advice,
             "reason": self.reason,
             "candidate": self.name,
-            "policy": None if self.policy is None else str(self.policy),
+            "policy": str(self.policy),
             "schema": None if self.schema is None else str(self.schema),
         }
 
@@ -96,8 +95,9 @@ def decide(
     steps: int = STEPS,
     seed: int = 0,
     holdout: float = HOLDOUT,
+    cost_limit: float | None = None,
     candidates: Mapping[str, Mapping[str, Any]] | None = None,
-    confirm: Callable[[Proposal], bool] | None = None,
+    ask: Ask | None = None,
     say: Say = lambda text: None,
     **options: Any,
 ) -> Decision:
@@ -110,9 +110,11 @@ def decide(
         steps: Updates of each candidate.
         seed: Of training and of the estimators.
         holdout: Share of the episodes that judge and do not train.
+        cost_limit: The most that an episode may cost on average; by default the schema's.
         candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto`
             near the log and far from it, and IQL.
-        confirm: Asked about a proposed schema that leaves doubts; False stops with the schema written.
+        ask: Called with each question about a proposed schema and the proposal; gives the answer, or nothing to take
+            the proposed one.
         say: Called with a line of text at every stage.
         **options: More options of `odice.train` for all candidates, and of `odice.load`.
 
@@ -126,119 +128,105 @@ def decide(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
-    schema_file = None
-    if schema is None and _is_table(log):
-        schema_file = schema = _proposed_schema(Path(log), folder / "schema.toml", confirm, say)  # pyright: ignore
-    elif isinstance(schema, str | Path):
-        schema_file = Path(schema)
-    readable: dict[str, Any] = {"schema": schema} if schema is not None else {}
-    data = log if isinstance(log, Dataset) else load(log, **readable)
-    _check(data, tuple(options.get("allow", ())), say)
-    say(f"{data.n_episodes:,} episodes, {data.n_steps:,} steps; {holdout:.0%} of the episodes judge, the others train")
-    runs: dict[str, Run] = {}
-    chosen = dict(candidates or CANDIDATES)
-    for number, (name, settings) in enumerate(chosen.items(), 1):
-        say(f"training {number} of {len(chosen)}: {name}")
-        place = folder / "candidates" / name.replace(" ", "-")
-        refuse_links_below(folder, place)
-        shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "quiet": True, **options}
-        runs[name] = train(data, out=str(place), **{**shared, **settings})
-    say(f"judging {len(runs)} policies")
+    if schema is None and is_table(log):
+        schema = proposed_schema(Path(log), folder / "schema.toml", ask, say, cost_limit)  # pyright: ignore
+    data = _load(log, schema)
+    checked(data, tuple(options.get("allow", ())), say)
+    meaning = Schema.parse(data.meta.schema or {}, data.meta.source)
+    limit = meaning.cost_limit if cost_limit is None else cost_limit
+    horizon = steps_that_count(data)
+    check_log(data, horizon)
+    if limit is not None and data.costs is None:
+        raise OdiceError(f"{data.meta.source}: a cost limit needs a cost; name its column as `cost` in the schema.")
+    say(f"{data.n_episodes:,} episodes, {data.n_steps:,} rows; {holdout:.0%} of the episodes judge, the others train")
+    if horizon is not None:
+        say(f"the log stops before many episodes are over, so the first {horizon} rows of each are counted")
+    shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "quiet": True} | options
+    shared = {"checkpoint_every": CHECKPOINT, **shared}
+    runs = _train(data, dict(candidates or CANDIDATES), shared, folder, say)
     policies = {name: Policy.load(run.path / "policy" / "last") for name, run in runs.items()}
-    selection = select(policies, data, seed=seed, discount=1.0)  # people count what an episode earns, undiscounted
-    return _write(data, policies, runs, selection, folder, schema_file, seed, say)
-
-
-def _write(
-    data: Dataset,
-    policies: Mapping[str, Policy],
-    runs: Mapping[str, Run],
-    selection: Selection,
-    folder: Path,
-    schema: Path | None,
-    seed: int,
-    say: Say,
-) -> Decision:
-    best = selection.ranked[0]
-    health = dict(policies[best.name].about.get("health") or {})
-    action, reason = advice(best.estimates, best.health)
-    page = folder / "decision.html"
+    say(f"judging {len(runs)} policies by the episodes that none of them has seen")
+    several = len(runs) * (2 if limit is not None else 1)  # the bounds on the costs hold at once with the others
+    # people count what an episode earns, undiscounted
+    selection = select(policies, data, seed=seed, discount=1.0, horizon=horizon, bounds=several)
+    settings = {"log": log, "schema": meaning, "limit": limit, "seed": seed, "candidates": several}
+    judgments = {
+        item.name: judge(policies[item.name], data, item.estimates, **settings)
+        for number, item in enumerate(selection.ranked)
+        if number == 0 or limit is not None
+    }
+    best = next((item for item in selection.ranked if _allowed(item, judgments)), selection.ranked[0])
+    per = "row" if int(data.lengths.max()) == 1 else "episode"
+    judgment = judgments[best.name]
     path = runs[best.name].path / "policy" / "last"
-    decision = Decision(action, reason, path, best.name, selection, page, schema)
+    told = advice(judgment, best.health, per)
+    file = Path(schema) if isinstance(schema, str | Path) else None
+    decision = Decision(*told, path, best.name, selection, judgment, folder / "decision.html", file)
     text = decision_page(
         data,
         policies[best.name],
-        best.estimates,
-        health=health,
-        candidates=[_row(item) for item in selection.ranked],
-        cost=_cost(policies[best.name], data, seed),
-        command=f"policy: {path}",
+        judgment,
+        health=dict(policies[best.name].about.get("health") or {}),
+        candidates=[candidate_row(item, judgments.get(item.name)) for item in selection.ranked],
+        paths=Paths(data.meta.source, str(file or ""), str(path)),
+        span=time_span(log, meaning),
     )
-    for place, content in ((page, text), (folder / "decision.json", json.dumps(decision.to_dict(), indent=1) + "\n")):
-        try:
-            with complete_file(place) as temporary:
-                temporary.write_text(content, "utf-8", errors="replace")
-        except OSError as error:
-            raise OdiceError(f"{place} cannot be written: {error.strerror or error}.") from None
+    _write(decision, text)
     say(str(decision))
     return decision
 
 
-def _row(item: Ranked) -> dict[str, str]:
+def _load(log: str | Path | Dataset, schema: Any) -> Dataset:
+    if isinstance(log, Dataset):
+        return log
+    return load(log) if schema is None else load(log, schema=schema)
+
+
+def _train(
+    data: Dataset, candidates: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], folder: Path, say: Say
+) -> dict[str, Run]:
+    """Train the candidates one after the other; finished ones are found again, interrupted ones continue."""
+    runs: dict[str, Run] = {}
+    began, trained = time.monotonic(), 0
+    for count, (name, settings) in enumerate(candidates.items(), 1):
+        place = folder / "candidates" / name.replace(" ", "-")
+        refuse_links_below(folder, place)
+        known = (place / "result.json").exists()
+        left = len(candidates) - count + 1
+        rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
+        say(f"{'trained already' if known else 'training'} {count} of {len(candidates)}: {name}{'' if known else rest}")
+        runs[name] = train(data, out=str(place), **{**shared, **settings})
+        trained += not known
+    return runs
+
+
+def _allowed(item: Ranked, judgments: Mapping[str, Judgment]) -> bool:
+    known = judgments.get(item.name)
+    return item.verdict.answer == "better" and not item.refused and known is not None and known.keeps_limit != "broken"
+
+
+def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:
+    """Return a row of the table of all policies that were compared."""
     gain = item.estimates.estimates["fqe"].improvement
     bound = item.verdict.lower_bound
-    return {
+    row = {
         "policy": item.name,
         "gain, estimated": f"{gain.mean:+.4g}",
         "at least": "no bound" if bound is None else f"{bound:+.4g}",
         "answer": item.verdict.answer,
         "training": item.health or "not checked",
     }
+    if judgment is not None and judgment.limit is not None and judgment.cost is not None:
+        row["cost, at most"] = number(judgment.cost.policy.high)
+        row["limit"] = str(judgment.keeps_limit)
+    return row
 
 
-def _cost(policy: Policy, data: Dataset, seed: int) -> Estimates | None:
-    """Estimate what the policy costs: the costs in the place of the rewards."""
-    if data.costs is None:
-        return None
-    held_out = evaluation_episodes(policy, data).data
-    costs = held_out.costs
-    return (
-        None
-        if costs is None
-        else estimate(policy, dataclasses.replace(held_out, rewards=costs), seed=seed, discount=1.0)
-    )
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def _is_table(log: Any) -> bool:
-    return isinstance(log, str | Path) and str(log).lower().endswith(PARQUET + TEXT) and Path(log).exists()
-
-
-def _proposed_schema(log: Path, place: Path, confirm: Callable[[Proposal], bool] | None, say: Say) -> Path:
-    """Write the proposed schema, unless an earlier call has; a person may have corrected it since."""
-    if place.exists():
-        say(f"columns as {place} says")
-        return place
-    table = scan_first(log).head(ROWS).collect()
-    proposal = propose(table)
-    with complete_file(place) as temporary:
-        temporary.write_text(schema_text(table, proposal, str(log), str(place)), "utf-8")
-    for item in proposal.roles:
-        say(f"  {item.column}: {item.role}{'' if item.sure else ' (?)'} ({item.reason})")
-    for role in ("action", "reward"):
-        if not proposal.columns(role):
-            raise OdiceError(f"{log}: no column looks like the {role}; name it in {place}, then run the same again.")
-    for doubt in proposal.doubts:
-        say(f"in doubt: {doubt}")
-    if proposal.doubts and confirm is not None and not confirm(proposal):
-        raise OdiceError(f"Correct {place}, then run the same again.")
-    return place
-
-
-def _check(data: Dataset, allow: tuple[str, ...], say: Say) -> None:
-    """Report what the doctor finds, and stop at an error that is not allowed."""
-    for finding in inspect(data).findings:
-        say(f"{finding.severity}: {finding.message} {finding.advice}")
-    check(data, allow)
+def _write(decision: Decision, page: str) -> None:
+    facts = json.dumps(decision.to_dict(), indent=1) + "\n"
+    for place, content in ((decision.page, page), (decision.page.parent / "decision.json", facts)):
+        try:
+            with complete_file(place) as temporary:
+                temporary.write_text(content, "utf-8", errors="replace")
+        except OSError as error:
+            raise OdiceError(f"{place} cannot be written: {error.strerror or error}.") from None

@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from odice.decision.advice import STAY, TRY, advice
+from odice.decision.judge import Effect, Judgment
 from odice.evaluation.changes import action_names, changes
-from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.trial import episodes_needed
 from odice.reports import html
 from odice.reports.charts import histogram
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
-    from odice.evaluation.ope.estimate import Estimates
 
-Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
 POWER = 0.8
+WAYS = {
+    "fqe": "a model learned from the log that predicts what follows",
+    "importance": "logged episodes, weighted by how much they resemble the policy",
+    "doubly-robust": "that model, corrected by weighted episodes",
+    "one-step": "the logged steps in which the policy's action was taken",
+    "propensity": "the logged probabilities of the actions; exact",
+}
+"""Estimator -> what it is, in plain words."""
 
 
 @dataclass(frozen=True)
@@ -36,89 +43,113 @@ class Trial:
 
     gain: float
     episodes: int | None
+    command: str
 
 
-def advice(estimates: Estimates, health: str | None = None) -> tuple[Advice, str]:
-    """Return what to do next, and why in a sentence.
+@dataclass(frozen=True)
+class Paths:
+    """What the page's commands name; empty where it is not known."""
 
-    Args:
-        estimates: What the log says.
-        health: The verdict of the run's health check, if there is one; a policy that it refuses is never advised.
-    """
-    verdict = estimates.verdict
-    if health == REFUSED:
-        return "go on as before", "The policy did not pass its own health check, whatever its estimate is."
-    if verdict.answer == "better":
-        return "try it on a small scale", (
-            f"The log supports that the policy earns at least {html.number(verdict.lower_bound)} more per episode. An "
-            "estimate is not a trial: confirm it before it is used everywhere."
-        )
-    if verdict.answer == "not better":
-        return "go on as before", f"The log says that the policy is not better: {verdict.reason}."
-    return "nothing can be said", f"The log cannot tell whether the policy is better: {verdict.reason}."
+    log: str = "LOG"
+    schema: str = ""
+    policy: str = ""
 
 
 def decision_page(
     data: Dataset,
     policy: Any,
-    estimates: Estimates,
+    judgment: Judgment,
     *,
     title: str = "Should we act differently?",
     health: dict[str, Any] | None = None,
     candidates: list[dict[str, str]] | None = None,
-    cost: Estimates | None = None,
-    command: str = "",
+    paths: Paths | None = None,
+    span: str = "",
 ) -> str:
     """Render the page.
 
     Args:
         data: The log that was used to judge.
-        policy: The policy, or None if there is none to advise.
-        estimates: What the log says about it.
+        policy: The policy.
+        judgment: What the log says about it.
         title: Of the page.
         health: What the run says about its policy (`Run.result["health"]`).
-        candidates: Rows of a table of all policies that were compared: name, gain, answer.
-        cost: What the log says about the policy's costs, if it has any.
-        command: What stands at the foot of the page.
+        candidates: Rows of a table of all policies that were compared.
+        paths: What its commands name.
+        span: From when to when the log is.
     """
-    answer, reason = advice(estimates, (health or {}).get("verdict"))
-    difference = changes(policy, data) if policy is not None else None
-    low, high = float(data.returns.min()), float(data.returns.max())
-    counts, edges = np.histogram(data.returns, bins=min(30, max(5, int(np.sqrt(data.n_episodes)))))
+    per = "row" if int(data.lengths.max()) == 1 else "episode"
+    answer, reason = advice(judgment, (health or {}).get("verdict"), per)
+    paths, estimates = paths or Paths(data.meta.source), judgment.estimates
+    counted = None if estimates.horizon >= data.lengths.max() else estimates.horizon
+    returns = data.returns_within(counted)
+    counts, edges = np.histogram(returns, bins=min(30, max(5, int(np.sqrt(data.n_episodes)))))
+    reward = dict(data.meta.schema or {}).get("reward", "reward")
+    effects = [item for item in (judgment.gain._replace(name=str(reward)), judgment.cost, *judgment.outcomes) if item]
     return html.page(
         "decision.html",
         styles=["decision.css"],
         title=title,
-        lead=f"{data.meta.source}: {data.n_episodes:,} episodes, {data.n_steps:,} steps",
-        foot=command,
+        lead=f"{data.meta.source}: {data.n_steps:,} rows{f', {span}' if span else ''}",
+        foot=f"policy: {paths.policy}" if paths.policy else "",
         answer=answer,
-        color={"try it on a small scale": "note", "go on as before": "warning"}.get(answer, "plain"),
+        color={TRY: "note", STAY: "warning"}.get(answer, "plain"),
         reason=reason,
-        cards=_cards(data),
-        returns=histogram(edges.tolist(), counts.tolist(), "What an episode earned"),
+        about=_about(data, str(reward), counted),
+        cards=_cards(data, returns, per),
+        returns=histogram(edges.tolist(), counts.tolist(), f"What one {per} earned ({reward})"),
         today=_shares(data),
-        changes=difference,
-        bars=_interval_bars(estimates, low, high),
-        sentence=_gain_sentence(estimates),
-        cost=_cost_sentence(data, cost),
-        judged=estimates.judged_by,
-        checks=_checks(estimates, health),
-        trial=_trial(data, estimates) if answer != "go on as before" else None,
+        changes=changes(policy, data),
+        effects=[_row(item) for item in effects],
+        bars=_interval_bars(judgment.gain, float(returns.min()), float(returns.max())),
+        sentence=_gain_sentence(judgment, per),
+        cost=_cost_sentence(judgment, per),
+        ways=[WAYS.get(name, name) for name in judgment.gain.by],
+        checks=_checks(judgment, health),
+        trial=_trial(returns, judgment, paths, counted) if answer != STAY else None,
+        sure=answer == TRY,
+        per=per,
+        per_many="decisions" if per == "row" else "episodes",
         power=POWER,
         candidates=candidates or [],
+        verdict=str(estimates.verdict),
+        estimators=[
+            (name, "–" if one.value is None else _range(one.value), _range(one.improvement), one.unusable or "yes")
+            for name, one in estimates.estimates.items()
+        ],
     )
 
 
-def _cards(data: Dataset) -> list[tuple[str, str]]:
-    cards = [
-        (f"{data.n_episodes:,}", "episodes"),
-        (f"{data.n_steps:,}", "steps"),
-        (html.number(float(data.returns.mean())), "earned per episode"),
-        (html.number(float(data.lengths.mean()), 3), "steps per episode"),
-    ]
+def _about(data: Dataset, reward: str, counted: int | None) -> list[str]:
+    """Say what the log is in sentences, with its own names."""
+    schema = dict(data.meta.schema or {})
+    seen, done = list(schema.get("observation", ())), list(schema.get("action", ()))
+    low, high = int(data.lengths.min()), int(data.lengths.max())
+    if high == 1:
+        out = [f"Each of the {data.n_steps:,} rows is one decision."]
+    else:
+        one = f", one for each {schema['episode']}" if schema.get("episode") else ""
+        out = [f"There are {data.n_episodes:,} episodes{one}, of {low} to {high} rows. Each row is one decision."]
+    if seen and done:
+        more = f" and {len(seen) - 8} more columns" if len(seen) > 8 else ""
+        names = ", ".join(seen[:8]) + more
+        out.append(f"Known before it: {names}. Decided: {', '.join(done)}. What counts afterwards: {reward}.")
+    if counted is not None:
+        out.append(
+            f"The log stops before many episodes are over, so the first {counted} rows of each are counted, and every "
+            "number per episode on this page means those."
+        )
+    return out
+
+
+def _cards(data: Dataset, returns: np.ndarray, per: str) -> list[tuple[str, str]]:
+    cards = [(f"{data.n_episodes:,}", "decisions" if per == "row" else "episodes")]
+    if per != "row":
+        cards.append((f"{data.n_steps:,}", "decisions"))
+    cards.append((html.number(float(returns.mean())), f"earned per {per}"))
     if data.costs is not None:
         cost = np.add.reduceat(data.costs, data.starts).mean()
-        cards.append((html.number(float(cost)), "cost per episode"))
+        cards.append((html.number(float(cost)), f"cost per {per}"))
     return cards
 
 
@@ -132,38 +163,39 @@ def _shares(data: Dataset) -> list[tuple[str, float]]:
     return [(names[i], float(share[i])) for i in order]
 
 
-def _gain_sentence(estimates: Estimates) -> str:
-    shown = _shown(estimates)
-    if shown is None:
-        return "No estimate of the difference can be given."
-    gain = shown.improvement
+def _gain_sentence(judgment: Judgment, per: str) -> str:
+    gain = judgment.gain.change
     more = "more" if gain.mean >= 0 else "less"
-    return (
-        f"Compared with today the policy would earn about {html.number(abs(gain.mean))} {more} per episode; "
-        f"anything between {_signed(gain.low)} and {_signed(gain.high)} is possible (95 % interval, by {shown.name})."
+    sure = f"{100 * judgment.estimates.verdict.confidence:.3g} %"
+    text = (
+        f"Compared with today the policy would earn about {html.number(abs(gain.mean))} {more} per {per}: between "
+        f"{_signed(gain.low)} and {_signed(gain.high)}, {sure} sure."
     )
+    bound = judgment.estimates.verdict.lower_bound
+    if bound is not None:
+        text += f" (These are bounds on two sides. On one side alone it is at least {_signed(bound)}.)"
+    return text
 
 
 def _signed(value: float) -> str:
     return f"{'+' if value >= 0 else '−'}{html.number(abs(value))}"
 
 
-def _shown(estimates: Estimates):
-    """Return the estimate that the page shows: of those the verdict rests on, the most cautious."""
-    names = [name for name in estimates.verdict.witnesses if name in estimates.estimates] or list(estimates.estimates)
-    usable = [estimates.estimates[name] for name in names]
-    return min(usable, key=lambda item: item.improvement.low, default=None)
+def _range(item: Any) -> str:
+    return f"{html.number(item.mean)} ({html.number(item.low)} to {html.number(item.high)})"
 
 
-def _interval_bars(estimates: Estimates, low: float, high: float) -> list[dict[str, Any]]:
+def _row(item: Effect) -> dict[str, str]:
+    change = f"{_signed(item.change.mean)} ({_signed(item.change.low)} to {_signed(item.change.high)})"
+    return {"name": item.name, "today": html.number(item.today.mean), "change": change}
+
+
+def _interval_bars(gain: Effect, low: float, high: float) -> list[dict[str, Any]]:
     """Return the intervals of today's return and of the policy's as positions in percent."""
-    shown = _shown(estimates)
-    rows = [("today", estimates.behavior)]
-    if shown is not None:
-        gain, today = shown.improvement, estimates.behavior.mean
-        rows.append(("the policy", gain._replace(mean=today + gain.mean, low=today + gain.low, high=today + gain.high)))
-    least = min([low, *(item.low for _, item in rows)])
-    most = max([high, *(item.high for _, item in rows)])
+    rows = [("today", gain.today), ("the policy", gain.policy)]
+    ends = [end for _, item in rows for end in (item.low, item.high)]
+    room = 0.5 * (max(ends) - min(ends)) + 1e-12
+    least, most = max(min(low, min(ends)), min(ends) - room), min(max(high, max(ends)), max(ends) + room)
     place = lambda value: 100 * (value - least) / max(most - least, 1e-12)
     return [
         {
@@ -171,58 +203,98 @@ def _interval_bars(estimates: Estimates, low: float, high: float) -> list[dict[s
             "left": f"{place(item.low):.1f}",
             "width": f"{max(place(item.high) - place(item.low), 0.6):.1f}",
             "mean": f"{place(item.mean):.1f}",
-            "text": f"{html.number(item.mean)} ({html.number(item.low)} to {html.number(item.high)})",
+            "text": _range(item),
         }
         for name, item in rows
     ]
 
 
-def _cost_sentence(data: Dataset, estimates: Estimates | None) -> str:
-    if data.costs is None:
+def _cost_sentence(judgment: Judgment, per: str) -> str:
+    if judgment.cost is None:
         return ""
-    cost = np.add.reduceat(data.costs, data.starts)
-    sentence = f"An episode of the log cost {html.number(float(cost.mean()))}."
-    if estimates is None or (shown := _shown(estimates)) is None:
-        return f"{sentence} What the policy costs was not estimated."
-    gain = shown.improvement
-    return (
-        f"{sentence} The policy would cost about {html.number(abs(gain.mean))} {'more' if gain.mean >= 0 else 'less'} "
-        f"(between {_signed(gain.low)} and {_signed(gain.high)})."
+    change, cost = judgment.cost.change, judgment.cost.policy
+    sentence = (
+        f"Today a{'n' if per == 'episode' else ''} {per} costs {html.number(judgment.cost.today.mean)}. The policy "
+        f"would cost about {html.number(abs(change.mean))} {'more' if change.mean >= 0 else 'less'}: between "
+        f"{_signed(change.low)} and {_signed(change.high)}."
     )
+    told = {
+        "kept": f"It stays within the limit of {html.number(judgment.limit)}.",
+        "broken": f"It breaks the limit of {html.number(judgment.limit)}.",
+        "not known": f"It may reach {html.number(cost.high)}; whether it stays within the limit of "
+        f"{html.number(judgment.limit)} is not known.",
+        None: "No limit on the cost was given.",
+    }
+    return f"{sentence} {told[judgment.keeps_limit]}"
 
 
-def _checks(estimates: Estimates, health: dict[str, Any] | None) -> list[Checked]:
-    outside = estimates.outside
+def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:
+    estimates = judgment.estimates
+    outside, enough = estimates.outside, estimates.episodes >= 200
+    judged = f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}."
     checks = [
         Checked(
             "good" if outside <= 0.1 else "bad",
             "Known ground",
-            f"In {outside:.0%} of the log's states the policy does what was hardly ever done there; the log cannot "
+            f"In {outside:.0%} of the log's situations the policy does what was hardly ever done there; the log cannot "
             "show what happens then.",
         ),
         Checked(
-            "good" if estimates.episodes >= 200 else "bad",
-            "Enough episodes",
-            f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}.",
+            "good" if enough else "bad",
+            "Enough to judge by",
+            judged if enough else f"{judged} With fewer than 200, luck weighs heavily.",
         ),
     ]
-    if health:
-        state = {"good": "good", "not checked": "not checked"}.get(str(health.get("verdict")), "bad")
-        words = health.get("says") or health.get("reason") or health.get("verdict")
-        checks.append(Checked(state, "Training", f"The run's own check: {words}."))  # pyright: ignore[reportArgumentType]
-    else:
+    if not estimates.known:
         checks.append(
-            Checked("not checked", "Training", "There is no run behind this policy, so its training is unknown.")
+            Checked(
+                "good" if estimates.calibration <= 0.05 else "bad",
+                "Why things were done",
+                f"The log does not say with which probability each action was chosen; a model of it is off by "
+                f"{estimates.calibration:.1%} where it could be checked. If people acted on something that is not in "
+                "the log, every estimate here is wrong.",
+            )
         )
+    if estimates.cut:
+        checks.append(
+            Checked("bad", "Unfinished episodes", f"{estimates.cut} episodes stop early and count only in part.")
+        )
+    if health:
+        checks.append(_training(health))
+    else:
+        checks.append(Checked("not checked", "Training", "No run is known for this policy, so its training is unknown."))
+    checks.append(
+        Checked(
+            "not checked",
+            "New situations",
+            "The policy knows the situations of this log only. Its guard measures how new a situation is and says when "
+            "to fall back on today's practice.",
+        )
+    )
     return checks
 
 
-def _trial(data: Dataset, estimates: Estimates) -> Trial | None:
-    """Plan the trial for the gain that the page shows, or for the smallest that the log could confirm."""
-    shown = _shown(estimates)
-    gain = shown.improvement.mean if shown is not None else 0.0
+def _training(health: dict[str, Any]) -> Checked:
+    verdict = str(health.get("verdict"))
+    memorized = (health.get("measures") or {}).get("memorized")
+    more = ""
+    if isinstance(memorized, float) and memorized > 0.05:
+        more = f" On new episodes it predicts actions {memorized:.0%} worse than on those it learned from."
+    text = f"The check of the training says: {health.get('says', verdict)}.{more}"
+    if verdict in ("good", "not checked"):
+        return Checked("good" if verdict == "good" else "not checked", "Training", text)
+    return Checked("bad", "Training", text)
+
+
+def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int | None) -> Trial | None:
+    """Plan the trial for the gain that the page shows."""
+    gain, room = judgment.gain.change.mean, float(returns.max() - returns.mean())
+    gain = min(gain, 0.9 * room)
     if gain <= 0:
         return None
-    room = float(data.returns.max() - data.returns.mean())
-    gain = min(gain, 0.9 * room)
-    return Trial(gain, episodes_needed(data.returns, gain, power=POWER)) if gain > 0 else None
+    words = ["odice trial TRIAL.csv", f"--control {paths.log}", f"--gain {gain:.4g}"]
+    words += [f"--range {returns.min():.4g} {returns.max():.4g}"]
+    words += [f"--horizon {counted}"] if counted is not None else []
+    words += [f"--schema {paths.schema}"] if paths.schema else []
+    words += [f"--policy {paths.policy}"] if paths.policy else []
+    return Trial(gain, episodes_needed(returns, gain, power=POWER), " ".join(words))

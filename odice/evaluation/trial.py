@@ -151,6 +151,7 @@ def trial(
     limits: tuple[float, float] | None = None,
     alpha: float = ALPHA,
     expected_gain: float | None = None,
+    horizon: int | None = None,
 ) -> TrialResult:
     """Judge the log of a trial against the log of a control group, or the log from before the trial.
 
@@ -161,8 +162,9 @@ def trial(
         limits: The least and the most that an episode can earn; see `compare`.
         alpha: Probability of a wrong "better", and of a wrong "worse", over the trial as a whole.
         expected_gain: The gain that the trial was planned for; see `compare`.
+        horizon: Steps of an episode that count; by default all.
     """
-    result = compare(data.returns, control.returns, limits, alpha, expected_gain)
+    result = compare(data.returns_within(horizon), control.returns_within(horizon), limits, alpha, expected_gain)
     if policy is None:
         return result
     if isinstance(policy, Policy):

@@ -14,11 +14,15 @@ why this score was kept of those tried.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from odice.encoding import brief, text
+from odice.errors import OdiceError
 
 Decision = Literal["act", "warn", "fall back"]
 STATES = 1024
@@ -113,15 +117,39 @@ class Guard:
     def name(self, column: int) -> str:
         return self.names[column] if self.names else f"observation[{column}]"
 
-    def explain(self, obs: np.ndarray) -> list[str]:
-        """Which columns of one observation are outside the log's range, in words."""
+    def explain(self, obs: np.ndarray | Mapping[str, Any]) -> list[str]:
+        """Which columns of one observation, or of one row of a table, are outside the log's range, in words."""
+        if isinstance(obs, Mapping):
+            return self._explain_row(obs)
+        values = np.asarray(obs, np.float64)
+        if values.shape != self.low.shape:
+            raise OdiceError(f"The guard explains one observation of {len(self.low)} numbers, got {values.shape}.")
+        return [line for i, value in enumerate(values) for line in self._outside(i, float(value))]
+
+    def _outside(self, column: int, value: float) -> list[str]:
+        low, high = self.low[column], self.high[column]
+        if low <= value <= high:
+            return []
+        unit = f" {self.units[column]}" if self.units and self.units[column] else ""
+        return [f"{self.name(column)} is {value:g}{unit}; the log has {low:g} to {high:g}{unit}"]
+
+    def _explain_row(self, row: Mapping[str, Any]) -> list[str]:
+        """A category is known here as one column `name=value` for each value."""
+        if not self.names:
+            raise OdiceError("The columns behind this guard are not known; give it an array of numbers.")
+        words: dict[str, list[str]] = {}
+        for name in self.names:
+            column, found, word = name.rpartition("=")
+            if found and name not in row and column in row:
+                words.setdefault(column, []).append(word)
         lines = []
-        for i, value in enumerate(np.asarray(obs, np.float64)):
-            if not self.low[i] <= value <= self.high[i]:
-                unit = f" {self.units[i]}" if self.units and self.units[i] else ""
-                lines.append(
-                    f"{self.name(i)} is {value:g}{unit}; the log has {self.low[i]:g} to {self.high[i]:g}{unit}"
-                )
+        for i, name in enumerate(self.names):
+            value = row.get(name)
+            if isinstance(value, int | float | np.integer | np.floating) and np.isfinite(value):
+                lines += self._outside(i, float(value))
+        for column, known in words.items():
+            if row[column] is not None and text(row[column]) not in known:
+                lines.append(f"{column} is {brief(row[column])}; the log has {', '.join(known[:8])}")
         return lines
 
 

@@ -28,6 +28,7 @@ from odice.notebook import facts
 from odice.policy import file as policy_file
 from odice.policy.file import DESCRIPTION, VECTORS, Layout
 from odice.policy.guard import Guard, Guarded
+from odice.policy.rows import Unseen, choose
 
 LAYER_NORM_EPS = np.float32(1e-5)  # as core.networks, which would import jax
 
@@ -117,6 +118,20 @@ class Policy:
                 x = x * tensors[f"layers.{i}.scale"] + tensors[f"layers.{i}.shift"]
             x = activate(x)
         return x
+
+    def choose(self, rows: Any, unseen: Unseen = "fall back") -> Any:
+        """What to choose for rows of a table, in the words of the log, and whether to trust it there.
+
+        Args:
+            rows: One row, as a mapping from columns to values, or a list of rows, or a polars or pandas data frame.
+            unseen: A category that the log does not have, or a missing one, is replaced by the commonest; then
+                `fall back` says so in `decision`, `commonest` leaves the decision to the guard, and `refuse` raises an
+                error instead.
+
+        Returns:
+            A `Choice` with `action`, `decision` (act, warn or fall back) and `why`; a list of them for several rows.
+        """
+        return choose(self, rows, unseen)
 
     def guarded(self, obs: Any, fall_back: Any = None) -> Guarded:
         """The action, how unlike the training data the observation is, and what to do: `act`, `warn` or `fall back`.
@@ -208,9 +223,23 @@ class Policy:
         return tuple(self.about.get("preprocess", {}).get("columns", ()))
 
     @property
+    def schema(self) -> dict[str, Any] | None:
+        """What the columns of its log mean (`odice.data.schema`), where it was a table."""
+        data = self.about.get("data")
+        schema = data.get("schema") if isinstance(data, Mapping) else None
+        return dict(schema) if isinstance(schema, Mapping) else None
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """What each discrete action is called in the log, where it has words for them."""
         return tuple(self.about.get("preprocess", {}).get("choices", ()))
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The columns of the action in its log, where they are known."""
+        names = (self.schema or {}).get("action", ())
+        fits = isinstance(names, list | tuple) and len(names) == (1 if self.discrete else self.action_dim)
+        return tuple(map(str, names)) if fits else ()
 
     @property
     def encoding(self) -> Encoding:

@@ -35,6 +35,8 @@ class Protocol(NamedTuple):
 
 
 OWN = Protocol(
+    steps=20_000,
+    eval_every=1_000,
     normalize_obs=True,
     convention="bootstrap",
     source="odice's own: cloning failed on raw observations (docs/research/results.md); steps with a next state count",
@@ -43,8 +45,6 @@ OWN = Protocol(
 
 OWN_PROTOCOLS = {
     "auto": OWN._replace(
-        steps=20_000,
-        eval_every=1_000,
         reward="return-spread",
         source=f"{OWN.source}; length and reward map not compared with others (docs/explanation/auto.md)",
     )

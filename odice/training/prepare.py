@@ -126,6 +126,8 @@ def read(settings: Settings) -> Log:
     try:
         dataset, notes = _checked(settings, dataset, evaluator, without)
         facts: dict[str, Any] = {"source": str(dataset.meta.source), "fingerprint": dataset.fingerprint}
+        if dataset.meta.schema is not None:
+            facts["schema"] = dict(dataset.meta.schema)
         if options.imitation:
             dataset = _chosen(settings, dataset, facts)
         if options.suboptimal is not None:

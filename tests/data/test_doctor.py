@@ -108,7 +108,7 @@ def slight_overshoot(rows):
     rows["actions"][rows["actions"] == 1] = 1.001
 
 
-@defect("unknown-bounds", "pendulum")
+@defect("unknown-bounds", "pendulum", "error")
 def bounds_not_declared(rows):
     return {"action_low": None}
 

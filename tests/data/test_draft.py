@@ -37,6 +37,11 @@ def test_every_name_can_be_read_back(names):
         "categories",
         "terminated",
         "propensity",
+        "one_step",
+        "complete",
+        "outcomes",
+        "action_low",
+        "action_high",
     }
 
 

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from odice.data.propose import propose
+from odice.errors import OdiceError
 from tests.worlds import ads, arm, batch, elevator, game, hospital, inventory, trading, traffic
 
 RNG = np.random.default_rng(0)
@@ -138,6 +139,61 @@ def test_a_panel_sorted_by_time():
     assert not proposal.one_step
 
 
+def test_deaths_are_a_reward_where_there_is_no_other():
+    table = stays().drop("survived", "outcome")
+    assert propose(table).reward == "-died"
+    dead = pl.col("died").max().over("stay_id")
+    repeated = propose(table.with_columns(dead.alias("died")))
+    assert repeated.reward == "-last(died)"
+    assert "died" not in repeated.columns("observation")
+
+
+def test_a_result_that_every_row_repeats_counts_once():
+    lived = 1 - pl.col("died").max().over("stay_id")
+    table = stays().drop("outcome").with_columns(lived.alias("survived"))
+    assert propose(table).reward == "last(survived)"
+
+
+def test_a_stay_is_over_at_its_last_row_and_a_customer_is_not():
+    table = stays()
+    assert propose(table).complete
+    assert not propose(table.rename({"stay_id": "customer_id"})).complete
+    for name in ("stay_id", "customer_id"):
+        questions = propose(table.rename({"stay_id": name})).questions
+        assert any(question.about == "ends" for question in questions)
+
+
+def test_a_probability_is_known_by_its_values():
+    chance = np.array([0.5, 0.3, 0.2])
+    taken = RNG.choice(3, 2000, p=chance)
+    rows = {"age": RNG.integers(18, 80, 2000), "offer": np.array(["a", "b", "c"])[taken], "click": taken % 2}
+    rows |= {"prob": chance[taken], "rate": RNG.uniform(0.05, 1, 2000)}
+    proposal = propose(pl.DataFrame(rows))
+    assert proposal.columns("propensity") == ("prob",)
+    assert propose(pl.DataFrame(rows).drop("prob")).columns("propensity") == ()
+
+
+def test_what_stands_after_the_action_is_an_outcome():
+    table = collections().drop("note").with_columns(pl.col("balance").shift(1).fill_null(0.0).alias("mood"))
+    proposal = propose(table)
+    assert proposal["mood"].role == "outcome"
+    question = next(question for question in proposal.questions if question.about == "mood")
+    assert proposal.answered(question, "observation")["mood"].role == "observation"
+
+
+def test_answers_change_the_proposal():
+    proposal = propose(stays().drop("survived", "outcome"))
+    reward, ends = (next(q for q in proposal.questions if q.about == about) for about in ("reward", "ends"))
+    changed = proposal.answered(reward, "1 - 0.1 * heart_rate").answered(ends, "cut")
+    assert changed.reward == "1 - 0.1 * heart_rate"
+    assert changed["heart_rate"].role == "left out"  # what is rewarded is not seen before
+    assert not changed.complete
+    assert not changed.questions
+    for wrong in ("hart_rate", "maybe"):
+        with pytest.raises(OdiceError, match="Unknown"):
+            proposal.answered(reward if wrong == "hart_rate" else ends, wrong)
+
+
 def test_a_robot_log_with_the_usual_names():
     n = 30
     table = pl.DataFrame(
@@ -168,7 +224,7 @@ def test_a_rival_of_the_reward_is_left_out_if_it_stands_after_the_action():
     before = table.select("CaseID", "week", pl.col("balance").alias("score"), "channel", "recovered")
     assert propose(before)["score"].role == "observation"
     after = before.select("CaseID", "week", "channel", "recovered", "score")
-    assert propose(after)["score"].role == "left out"
+    assert propose(after)["score"].role == "outcome"
     for one in (before, after):
         assert any("score could be it, too" in doubt for doubt in propose(one).doubts)
 
@@ -177,7 +233,7 @@ def test_what_is_in_doubt_is_said():
     proposal = propose(collections().with_columns(pl.col("region").alias("offer")))
     assert any("offer" in doubt and "channel" in doubt for doubt in proposal.doubts)
     nothing = propose(pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": [0.1, 0.2, 0.4]}))
-    assert len(nothing.doubts) == 2  # no action, no reward
+    assert [question.about for question in nothing.questions] == ["action", "reward", "one_step"]
     assert nothing.columns("observation") == ("x", "y")
 
 

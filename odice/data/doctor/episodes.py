@@ -201,11 +201,10 @@ def _unfinished(facts: Mapping[str, Any], data: Dataset) -> Finding:
 
 
 def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
-    """Episodes that occur twice, bit for bit. In worlds of whole numbers short paths may repeat by chance."""
+    """Episodes that occur twice, bit for bit. Where states recur anyway, short paths repeat by chance."""
     data = scan.dataset
     copies = _copies(data)
-    observation = scan.observation.sample
-    if copies.size and (observation == np.floor(observation)).all():
+    if copies.size and _states_recur(scan.observation.sample):
         copies = copies[data.lengths[copies[:, 1]] >= 100]
     if not copies.size:
         return
@@ -217,6 +216,13 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
         "Remove the copies: they count twice in training, and a copy in the validation part makes it blind.",
         {"episodes": len(copies), "share": len(copies) / data.n_episodes, "pairs": copies[:100].tolist()},
     )
+
+
+def _states_recur(observations: np.ndarray) -> bool:
+    """Whether states are whole numbers, or half of those in a sample occur more than once."""
+    if (observations == np.floor(observations)).all():
+        return True
+    return len(np.unique(observations, axis=0)) < 0.5 * len(observations)
 
 
 def usual_reward(rewards: np.ndarray) -> float | None:

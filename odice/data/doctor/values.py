@@ -175,11 +175,13 @@ def action_bounds(scan: Scan) -> Iterator[Finding]:
         beyond = np.flatnonzero(np.maximum(columns.high, -columns.low) > 1 + 1e-5)
         if beyond.size:
             reach = [f"{columns.names[i]} reaches from {columns.low[i]:.4g} to {columns.high[i]:.4g}" for i in beyond]
+            low, high = (_brief(bounds) for bounds in (columns.low, columns.high))
             yield Finding(
                 "unknown-bounds",
-                "warning",
+                "error",
                 f"{_names(reach)}, but no bounds are known and the policy acts in -1 to 1.",
-                "Declare the bounds (`--action-low`, `--action-high`), so that actions can be mapped.",
+                f"Declare the bounds, so that actions can be mapped; those seen are --action-low {low} --action-high "
+                f"{high} (`action_low` and `action_high` in a schema).",
                 {"low": columns.low.tolist(), "high": columns.high.tolist()},
             )
         return
@@ -285,6 +287,11 @@ def _outliers(columns: Columns, i: int, middle: float, half: float) -> tuple[np.
     gap = int(np.argmax(ratio)) if ratio.size else -1
     beyond = order[gap + 1 :] if gap >= 0 and ratio[gap] >= 3 else order[:0]
     return values[beyond], rows[beyond]
+
+
+def _brief(bounds: np.ndarray) -> str:
+    """Bounds as a command line takes them."""
+    return " ".join(f"{bound:.6g}" for bound in bounds[:20])
 
 
 def _names(names: list[str]) -> str:

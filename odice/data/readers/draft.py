@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 import tomlkit
+from polars.selectors import by_name
 
-from odice.data.propose import Proposal, propose
+from odice.data.proposal import Proposal
+from odice.data.propose import propose
 from odice.data.readers.columns import is_category
 from odice.data.readers.encode import MAX_CATEGORIES, as_text
 from odice.data.readers.table import scan_first
@@ -28,15 +30,40 @@ MEANING = {
     "propensity": "the probability with which the action was chosen, if it was drawn at random",
 }
 
+COMPLETE = "complete = true: every episode is over at its last row; false: the log may only have stopped there"
+
 
 def draft(log: Path, out: Path) -> tuple[str, tuple[str, ...]]:
     """Return the text of a schema file, and the questions that a person still has to answer."""
-    table = scan_first(log).head(ROWS).collect()
+    frame = scan_first(log)
+    table = frame.head(ROWS).collect()
     proposal = propose(table)
-    return schema_text(table, proposal, f"{log}", f"{out}"), proposal.doubts
+    return schema_text(table, proposal, f"{log}", f"{out}", amounts(frame, proposal)), proposal.doubts
 
 
-def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> str:
+def amounts(frame: pl.LazyFrame, proposal: Proposal) -> dict[str, tuple[float, float]]:
+    """Return the least and the largest of every proposed action that is an amount, over the whole table."""
+    kinds = frame.collect_schema()
+    names = [
+        name
+        for name in proposal.columns("action")
+        if kinds[name].is_float() or (kinds[name].is_numeric() and len(proposal.columns("action")) > 1)
+    ]
+    if not names:
+        return {}
+    chosen = frame.select(by_name(names))
+    low, high = chosen.min().collect().row(0), chosen.max().collect().row(0)
+    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True) if a is not None and a < b}
+
+
+def schema_text(
+    table: pl.DataFrame,
+    proposal: Proposal,
+    log: str,
+    out: str,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    cost_limit: float | None = None,
+) -> str:
     """Return a schema file with every proposed role, and the reasons as comments."""
     file = tomlkit.document()
     note = lambda text="": file.add(tomlkit.comment(_plain(text)))
@@ -54,8 +81,23 @@ def schema_text(table: pl.DataFrame, proposal: Proposal, log: str, out: str) -> 
         names = list(proposal.columns(role))
         file.add(role, names) if names else note(f"{role} = []")
     for role in SINGLE:
-        names = proposal.columns(role)
+        names = (proposal.reward,) if role == "reward" and proposal.reward else proposal.columns(role)
         file.add(role, names[0]) if names else note(f'{role} = ""  ({MEANING[role]})')
+    if proposal.one_step:
+        file.add("one_step", tomlkit.item(True))
+    elif proposal.columns("episode"):
+        note(COMPLETE)
+        file.add("complete", tomlkit.item(proposal.complete))
+    if outcomes := proposal.columns("outcome"):
+        file.add("outcomes", list(outcomes))
+    if bounds:
+        file.add("action_low", [low for low, _ in bounds.values()])
+        file["action_low"].comment("as seen in the log")  # pyright: ignore[reportAttributeAccessIssue]
+        file.add("action_high", [high for _, high in bounds.values()])
+    if cost_limit is not None:
+        file.add("cost_limit", cost_limit)
+    elif proposal.columns("cost"):
+        note("cost_limit = 1.0  (the most that an episode may cost on average)")
     _about_values(file, table, [*proposal.columns("observation"), *proposal.columns("action")])
     return tomlkit.dumps(file)
 

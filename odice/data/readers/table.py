@@ -31,6 +31,8 @@ from odice.data.schema import Schema, natural
 from odice.encoding import Encoding, layout
 from odice.errors import OdiceError
 
+ENDS = "end of the episode, by the schema"
+
 
 def read(
     source: str | Path,
@@ -60,7 +62,8 @@ def read(
         order, episodes = _group(table, shard, bound, str(path))
         if order is not None:
             table = table[order]
-        meta = saved or Meta()
+        meta = replace(saved or Meta(), schema=None if saved else bound.to_dict())
+        table, bound = _with_ends(table, bound, episodes)
         if episodes is not None or bound.missing or bound.max_gap is not None:
             before = _between_flags(table, bound, str(path)) if episodes is None else episodes
             table, after, (history, evidence) = cut(table, bound, before, str(path))
@@ -174,8 +177,16 @@ def _with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.L
     for role in ("reward", "cost"):
         text = getattr(declared, role)
         if text and text not in columns and is_expression(text):
-            frame = frame.with_columns(parse(text, columns, f"{where}: `{role}`").alias(text))
+            frame = frame.with_columns(parse(text, columns, f"{where}: `{role}`", _last_row(declared)).alias(text))
     return frame
+
+
+def _last_row(schema: Schema) -> pl.Expr | None:
+    """Whether a row is the last of its episode, in the order of the step column or of the file."""
+    if not schema.episode:
+        return None
+    order = pl.col(schema.step) if schema.step else pl.int_range(pl.len())
+    return order.rank("ordinal").over(schema.episode) == pl.len().over(schema.episode)
 
 
 # --- from rows to episodes --------------------------------------------------------------------------------------------
@@ -239,6 +250,22 @@ def _ids_continue(ids: np.ndarray, shard: np.ndarray, table: pl.DataFrame, schem
         when = table[schema.step].rank("dense").to_numpy()
         joined &= when[borders] > when[borders - 1]
     return pairs.shape[1] - len(np.unique(pairs[0])) == int(joined.sum())
+
+
+def _with_ends(table: pl.DataFrame, schema: Schema, episodes: np.ndarray | None) -> tuple[pl.DataFrame, Schema]:
+    """Mark the ends that the schema declares: every row, or the last row of every episode."""
+    if not schema.one_step and schema.complete is None:
+        return table, schema
+    if schema.one_step:
+        end, role = np.ones(len(table), bool), "terminated"
+    else:
+        groups = _between_flags(table, schema, "") if episodes is None else episodes
+        end, role = np.append(np.diff(groups) != 0, True), "terminated" if schema.complete else "truncated"
+    if name := getattr(schema, role):
+        end |= table[name].to_numpy()
+    if role == "truncated" and schema.terminated:
+        end &= ~table[schema.terminated].to_numpy()
+    return table.with_columns(pl.Series(ENDS, end)), replace(schema, **{role: ENDS})
 
 
 def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarray | None]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from odice.data.dataset import Dataset
-from odice.data.load import load
 from odice.errors import OdiceError, unknown_name
+from odice.evaluation.log import log_for
 from odice.evaluation.ope.behavior import Behavior, clone
 from odice.evaluation.ope.candidate import Candidate
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
@@ -108,6 +108,7 @@ def estimate(
     policy: Candidate,
     data: Any,
     *,
+    schema: Any = None,
     estimators: Sequence[str] = (),
     discount: float | None = None,
     horizon: int | None = None,
@@ -124,6 +125,7 @@ def estimate(
     Args:
         policy: an odice policy, a function of observations, or a column of decisions (`candidate`).
         data: anything `odice.load` takes.
+        schema: what the columns of a table mean, as for `odice.load`; by default that of the policy's training.
         estimators: of the DICE family, shown next to those that the verdict rests on.
         discount: by default that of the policy's own training, else 0.99; 1 for the undiscounted return.
         horizon: steps that count; by default the longest episode of the log.
@@ -132,7 +134,7 @@ def estimate(
         candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
         seed: of the estimators.
     """
-    dataset = load(data, encoding=policy.encoding) if isinstance(policy, Policy) else load(data)
+    dataset = log_for(policy, data, schema=schema)
     discount = _check(policy, estimators, discount, updates, heads)
     by = evaluation_episodes(policy, dataset)
     if horizon is None:  # that of the whole log: a part of it may happen to be shorter

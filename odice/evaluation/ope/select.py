@@ -69,12 +69,15 @@ class Selection:
         return {"choice": self.choice, "advice": self.advice, "ranked": [one.to_dict() for one in self.ranked]}
 
 
-def select(candidates: Mapping[str, Candidate], data: Dataset, **settings: Any) -> Selection:
+def select(
+    candidates: Mapping[str, Candidate], data: Dataset, *, bounds: int | None = None, **settings: Any
+) -> Selection:
     """Judge candidates by a log and say which to take, if any.
 
     Args:
         candidates: policies by name.
         data: the log. Of a policy that was trained on it, only the held-out episodes are used.
+        bounds: how many bounds hold at once; by default one for each candidate.
         settings: those of `estimate`.
 
     Returns:
@@ -82,8 +85,9 @@ def select(candidates: Mapping[str, Candidate], data: Dataset, **settings: Any) 
     """
     if not candidates:
         raise OdiceError("Name at least one run or policy.")
+    bounds = len(candidates) if bounds is None else bounds
     found = [
-        Ranked(name, estimate(policy, data, candidates=len(candidates), **settings), health_of(policy))
+        Ranked(name, estimate(policy, data, candidates=bounds, **settings), health_of(policy))
         for name, policy in candidates.items()
     ]
     ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))

@@ -1,0 +1,61 @@
+"""What to do next, and why, in words that need no knowledge of statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from odice.evaluation.ope.select import REFUSED
+from odice.evaluation.ope.verdict import FEW_EPISODES, MAX_OUTSIDE
+from odice.reports.html import number
+
+if TYPE_CHECKING:
+    from odice.decision.judge import Judgment
+
+Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
+TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be said"
+
+
+def advice(judgment: Judgment, health: str | None = None, per: str = "episode") -> tuple[Advice, str]:
+    """Return what to do next, and why in a sentence or two.
+
+    Args:
+        judgment: What the log says.
+        health: The verdict of the run's health check, if there is one; a policy that it refuses is never advised.
+        per: What the numbers are counted by.
+    """
+    verdict, cost = judgment.estimates.verdict, judgment.cost
+    if health == REFUSED:
+        return STAY, "The best policy that was found did not pass its own health check, whatever its estimate is."
+    if verdict.answer == "not better":
+        return STAY, f"The log says that the policy earns less than what is done today, not more, per {per}."
+    if judgment.keeps_limit == "broken" and cost is not None:
+        over = f"at least {number(cost.policy.low)} per {per}, and at most {number(judgment.limit)} is allowed"
+        return STAY, f"The policy would cost too much: {over}."
+    if verdict.answer != "better":
+        return OPEN, f"The log cannot tell whether the policy is better. {_why_open(judgment, per)}"
+    if judgment.keeps_limit == "not known" and cost is not None:
+        could = f"it may reach {number(cost.policy.high)} per {per}, and at most {number(judgment.limit)} is allowed"
+        return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within the limit: {could}."
+    return TRY, (
+        f"The log supports that the policy earns at least {number(verdict.lower_bound)} more per {per} than what is "
+        f"done today ({verdict.confidence:.0%} sure, a bound on one side). An estimate is not a trial: confirm it "
+        "before it is used everywhere."
+    )
+
+
+def _why_open(judgment: Judgment, per: str) -> str:
+    estimates, verdict = judgment.estimates, judgment.estimates.verdict
+    if estimates.episodes < FEW_EPISODES:
+        return f"Only {estimates.episodes} episodes were left to judge by, and fewer than {FEW_EPISODES} say little."
+    if verdict.smallest is not None:
+        found = judgment.gain.change.mean
+        seen = "and it finds no gain" if found <= 0 else f"and the one that it finds is about {number(found)}"
+        return f"With so many episodes a gain of {number(verdict.smallest)} per {per} or more could be seen, {seen}."
+    if estimates.outside > MAX_OUTSIDE:
+        return (
+            f"In {estimates.outside:.0%} of the situations the policy does what was hardly ever done there, so the log "
+            "does not show what would happen."
+        )
+    if "trained" in verdict.reason:
+        return "It was trained on the very episodes that would have to judge it."
+    return "Too few of the logged episodes resemble what the policy would do."
