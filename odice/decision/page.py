@@ -262,7 +262,9 @@ def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:
     if health:
         checks.append(_training(health))
     else:
-        checks.append(Checked("not checked", "Training", "No run is known for this policy, so its training is unknown."))
+        checks.append(
+            Checked("not checked", "Training", "No run is known for this policy, so its training is unknown.")
+        )
     checks.append(
         Checked(
             "not checked",
