@@ -39,7 +39,9 @@ def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
         return
     order = rng.permutation(len(rows))
     inputs = _features(*take(data, rows))
-    left = {lag: _unexplained(inputs, pick(data.rewards, rows + lag).astype(np.float64), order) for lag in (-1, 0, 1)}
+    lags = (-1, 0, 1)
+    targets = np.stack([pick(data.rewards, rows + lag).astype(np.float64) for lag in lags], axis=1)
+    left = dict(zip(lags, _unexplained(inputs, targets, order), strict=True))
     best = min(left, key=lambda lag: left[lag])
     # Near rounding errors (1e-14 in float32, more in text) a ratio means little, so it must be large there.
     enough = 0.5 if left[0] > 1e-6 else 0.01
@@ -73,11 +75,13 @@ def _standard(values: np.ndarray) -> np.ndarray:
     return (values - values.mean(axis=0)) / np.where(std > 0, std, 1.0)
 
 
-def _unexplained(inputs: np.ndarray, target: np.ndarray, order: np.ndarray) -> float:
-    """The fraction of the target's variance that a ridge regression, fitted on one half, leaves in the other half."""
+def _unexplained(inputs: np.ndarray, targets: np.ndarray, order: np.ndarray) -> list[float]:
+    """The fraction of each target's variance that a ridge regression, fitted on one half, leaves in the other half."""
     fit, test = np.array_split(order, 2)
-    gram = inputs[fit].T @ inputs[fit]
+    known = inputs[fit]
+    gram = known.T @ known
     gram += 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    weights = np.linalg.solve(gram, inputs[fit].T @ target[fit])
-    guess = np.clip(inputs[test] @ weights, target.min(), target.max())
-    return float(np.mean((target[test] - guess) ** 2) / max(target[test].var(), 1e-300))
+    weights = np.linalg.solve(gram, known.T @ targets[fit])
+    guess = np.clip(inputs[test] @ weights, targets.min(axis=0), targets.max(axis=0))
+    error = np.mean((targets[test] - guess) ** 2, axis=0)
+    return (error / np.maximum(targets[test].var(axis=0), 1e-300)).tolist()
