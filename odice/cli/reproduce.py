@@ -110,20 +110,18 @@ def _else(flags: ReproduceFlags) -> str:
     """What else a person may have meant or want who has no data."""
     folder = flags.suite_dir if flags.suite else flags.data_dir
     wrong = f" (there is no folder {folder})" if folder and not folder.expanduser().is_dir() else ""
-    return wrong if flags.suite or flags.study == "table2" else f"{wrong}, or say --suite local for logs made here"
+    return wrong if flags.suite else f"{wrong}, or say --suite local for logs made here"
 
 
 def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
     import os
 
-    from odice.experiments.reproduce import STUDIES, d4rl_sources, local_sources
+    from odice.experiments.reproduce import STUDIES, d4rl_sources, local_experts, local_sources
 
     study = STUDIES[flags.study]
     if flags.suite is None:
         return d4rl_sources(study, flags.logs, flags.data_dir or os.environ.get("ODICE_DATA"))
-    if study.imitation:
-        raise OdiceError(f"{flags.study} needs an expert's trajectories, which the local suite does not have.")
-    return local_sources(flags.logs, flags.suite_dir)
+    return (local_experts if study.imitation else local_sources)(flags.logs, flags.suite_dir)
 
 
 def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[SweepRun], list[StudyRun]]:

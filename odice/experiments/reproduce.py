@@ -34,6 +34,8 @@ from odice.sweeps.runs import NOT_VARIED, SweepRun, make_runs
 from odice.training.options import RunOptions
 
 EXPERTS = ("hopper-expert-v2", "walker2d-expert-v2")
+LOCAL_EXPERTS = {"hopper-expert": "Hopper-v5", "walker2d-expert": "Walker2d-v5", "halfcheetah-expert": "HalfCheetah-v5"}
+"""Experts' logs in the folder of the local suite, and their environments."""
 LAMBDAS, ETAS = (0.4, 0.5, 0.6, 0.7, 0.8), (0.2, 0.4, 0.6, 0.8, 1.0)
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 """The paper has five; its released code names seed 0 for reinforcement learning."""
@@ -202,6 +204,24 @@ def local_sources(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], l
     return logs, missing
 
 
+def local_experts(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], list[str]]:
+    """Four trajectories of each expert's log in the suite's folder, and how to make the logs that are not there."""
+    logs, missing = [], []
+    for name in [name.removesuffix(SUFFIX) for name in names] or LOCAL_EXPERTS:
+        if name not in LOCAL_EXPERTS:
+            raise unknown_name("expert's log", name, LOCAL_EXPERTS)
+        file = SuiteFolder(folder).file(name)
+        if file.is_file():
+            logs += [
+                StudyLog(f"{name}{SUFFIX}-traj-{i + 1}", str(file), f"{name}-v2", {"episode": (episode,)}, local=True)
+                for i, episode in enumerate(TRAJECTORIES)
+            ]
+        else:
+            make = f"odice data collect --env {LOCAL_EXPERTS[name]} --recipe expert --out {file}"
+            missing.append(f"{name}{SUFFIX}: {make}, or put an expert's log there")
+    return logs, missing
+
+
 # --- which runs -------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +260,7 @@ def study_cells(
     for key in {*options.axes, *options.settings} - valid - others:
         raise unknown_name(f"setting of {', '.join(names)}", key, valid)
     notes += [f"{key} is no setting of {', '.join(names)}." for key in options.settings if key in others - valid]
-    seeds = seeds_of(options.seeds, LOCAL_SEEDS if local else study.seeds)
+    seeds = seeds_of(options.seeds, LOCAL_SEEDS if local and not study.imitation else study.seeds)
     for source, column in product(sources, columns):
         if source.discrete and not entry(column.algo).discrete:
             notes.append(f"{column.algo} has no form for the discrete actions of {source.name}.")
@@ -338,7 +358,8 @@ def run_settings(
         protocol = published.protocol
         given |= {**published.values(), "reward": protocol.reward}
         given |= {} if protocol.clip_actions is None else {"clip_actions": protocol.clip_actions}
-        given |= {key: value for key, value in LOCAL.items() if key in fields or key in OPTIONS}
+        if not study.imitation:  # which normalizes and counts steps by a protocol of its own
+            given |= {key: value for key, value in LOCAL.items() if key in fields or key in OPTIONS}
     if algo in SAME_LAMBDA and published and not study.imitation:
         given["lam"] = preset("paper", "odice", source.like).values().get("lam", published.values().get("lam"))
     given |= column.settings

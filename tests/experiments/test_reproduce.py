@@ -23,6 +23,7 @@ from odice.experiments.reproduce import (
     STUDIES,
     StudyOptions,
     d4rl_sources,
+    local_experts,
     local_sources,
     preset_of,
     seeds_of,
@@ -245,6 +246,22 @@ def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
     assert all(cell.settings.options.imitation and cell.settings.options.data == "hopper-expert-v2" for cell in cells)
 
 
+def test_imitation_of_local_experts(tmp_path):
+    for name in ("hopper-expert", "halfcheetah-expert"):
+        (tmp_path / f"{name}-local.hdf5").touch()
+    found, missing = local_experts((), tmp_path)
+    assert [sentence.split(":")[0] for sentence in missing] == ["walker2d-expert-local"]
+    assert [log.name for log in found][3:5] == ["hopper-expert-local-traj-4", "halfcheetah-expert-local-traj-1"]
+    cells, _, _ = study_cells(STUDIES["table2"], found, ("bc", "odice"), StudyOptions(), tmp_path / "out")
+    assert len(cells) == 8 * 3 * 3  # O-DICE has two columns
+    one = next(cell for cell in cells if cell.name == "hopper-expert-local-traj-2/odice/seed-10")
+    assert (one.settings.config.lam, one.settings.config.eta, one.settings.config.value_lr) == (0.4, 1.0, 1e-4)
+    assert (one.settings.options.episode, one.settings.options.imitation) == ((10,), True)
+    assert (one.settings.options.steps, one.settings.options.eval_episodes) == (100_000, 10)
+    with pytest.raises(OdiceError, match="Did you mean 'hopper-expert'"):
+        local_experts(["hoper-expert"], tmp_path)
+
+
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """A suite of which all is there but one log; what is in the logs does not matter before they are read."""
@@ -349,7 +366,11 @@ def test_without_any_data_it_says_how_to_get_them(tmp_path, capfd, monkeypatch):
     assert said.out.count("missing: ") == 15
     assert "None of the data sets of table1 is there" in said.err
     assert main(["reproduce", "table2", "--suite", "local", "--out", str(tmp_path / "out")]) == 2
-    assert "the local suite does not have" in capfd.readouterr().err
+    said = capfd.readouterr()
+    assert said.out.count("missing: ") == 3
+    assert (
+        "odice data collect --env Walker2d-v5 --recipe expert --out runs/suite/walker2d-expert-local.hdf5" in said.out
+    )
     assert reproduce.LIKE["hopper-full-replay"] == "hopper-medium-replay-v2"
 
 
