@@ -59,6 +59,10 @@ TABLE = [
     Row("xql", "xql"),
     Row("copti-dice, no limit", "copti-dice", {"cost_limit": 10.0}),
     Row(f"copti-dice, limit {LIMIT}", "copti-dice", {"cost_limit": LIMIT}),
+    Row("cors-dice, no limit", "cors-dice", {"cost_limit": 10.0}),
+    Row(f"cors-dice, limit {LIMIT}", "cors-dice", {"cost_limit": LIMIT}),
+    Row("idrl, 1 round", "idrl", {"rounds": 1}),
+    Row("idrl, 2 rounds", "idrl", {"rounds": 2}),
     Row("demo-dice", "demo-dice"),
     Row("lobs-dice", "lobs-dice", {"discriminator_hidden": (64,)}),  # of pairs of states: no table
     Row("rgm", "rgm"),
@@ -107,15 +111,16 @@ def world(seed: int) -> World:
         terminated=jnp.zeros(len(state), bool),
         initial=jnp.asarray(starts),
         expert=jnp.arange(200),
-        cost=jnp.asarray(cost[state, action], jnp.float32),
+        columns={"cost": jnp.asarray(cost[state, action], jnp.float32)},
     )
     return World(mdp, cost, behavior, best, data)
 
 
 def without_demonstrations(data: Transitions) -> Transitions:
     cut = lambda name: getattr(data, name)[200:]
-    names = ("index", "next_index", "action", "reward", "terminated", "cost")
-    return data._replace(expert=None, **{name: cut(name) for name in names})
+    names = ("index", "next_index", "action", "reward", "terminated")
+    columns = {name: column[200:] for name, column in data.columns.items()}
+    return data._replace(expert=None, columns=columns, **{name: cut(name) for name in names})
 
 
 def tables(row: Row) -> dict[str, Any]:
@@ -133,20 +138,23 @@ def probabilities(policy: Any) -> np.ndarray:
 
 
 def table_row(row: Row, updates: int) -> str:
-    algo = make(row.algo, Spec(STATES, ACTIONS, discrete=True), **tables(row))
+    length = {"total_steps": updates} if row.algo == "idrl" else {}
+    algo = make(row.algo, Spec(STATES, ACTIONS, discrete=True), **tables(row), **length)
     chunk, begin = make_chunk(algo, 256, updates), jax.jit(lambda seed: initial_state(algo, seed))
     found = []
     for seed in range(5):
         it = world(seed)
         data = it.data if algo.expert else without_demonstrations(it.data)
-        state, _ = chunk(begin(seed), data._replace(reward=row.reward * data.reward), seed, 0)
+        state, metrics = chunk(begin(seed), data._replace(reward=row.reward * data.reward), seed, 0)
         policy = probabilities(algo.policy(state))
         worth = lambda pi, it=it: float(it.mdp.initial @ tabular.evaluate(it.mdp, pi))
         low, high = worth(it.behavior), worth(it.best)
         scores = [100 * (worth(pi) - low) / (high - low) for pi in (policy, np.eye(ACTIONS)[policy.argmax(1)])]
-        found.append([*scores, float(np.sum(tabular.visitation(it.mdp, policy) * it.cost))])
+        said = float(metrics.get("cost_estimate", np.nan))
+        found.append([*scores, float(np.sum(tabular.visitation(it.mdp, policy) * it.cost)), said])
     mean = np.mean(found, axis=0)
-    return f"| {row.label} | {mean[0]:.0f} | {mean[1]:.0f} | {mean[2]:.2f} |"
+    said = "" if np.isnan(mean[3]) else f"{mean[3]:.2f}"
+    return f"| {row.label} | {mean[0]:.0f} | {mean[1]:.0f} | {mean[2]:.2f} | {said} |"
 
 
 # --- the bundled log --------------------------------------------------------------------------------------------------
@@ -163,6 +171,8 @@ HOPPER = [
     Row("xql", "xql", {"reward": "return-range"}),
     Row("copti-dice, no limit", "copti-dice", {"cost_limit": 10.0, "reward_scale": 0.2}),
     Row(f"copti-dice, limit {SAVING} of the log's cost", "copti-dice", {"reward_scale": 0.2}),
+    Row("cors-dice, no limit", "cors-dice", {"cost_limit": 10.0, "reward_scale": 0.2}),
+    Row(f"cors-dice, limit {SAVING} of the log's cost", "cors-dice", {"reward_scale": 0.2}),
     Row("demo-dice", "demo-dice"),
     Row("lobs-dice", "lobs-dice"),
     Row("rgm", "rgm"),
@@ -184,7 +194,7 @@ def hopper_row(row: Row, out: Path, updates: int) -> str:
     asked |= {name: (64, 64) for name in fields if name.endswith("_hidden")} | {"batch_size": 128}
     asked |= {"discriminator_steps": updates // 5} if "discriminator_steps" in fields else {}
     asked |= {"checkpoint_every": updates, "out": out / row.label.replace(" ", "-").replace("`", ""), **row.settings}
-    if row.algo == "copti-dice":
+    if row.algo in ("copti-dice", "cors-dice"):
         log = costly(log)
         assert log.costs is not None
         asked.setdefault("cost_limit", SAVING * float(np.mean(log.costs)))
@@ -208,11 +218,11 @@ def hopper_row(row: Row, out: Path, updates: int) -> str:
 def lines(options: argparse.Namespace) -> Iterator[str]:
     updates = options.updates or UPDATES[options.part]
     if options.part == "table":
-        yield "| algorithm | policy | its best action | cost |\n|---|---|---|---|"
+        yield "| algorithm | policy | its best action | cost | its estimate |\n|---|---|---|---|---|"
         worlds = [world(seed) for seed in range(5)]
         cost_of = lambda it, policy: float(np.sum(tabular.visitation(it.mdp, policy) * it.cost))
         behavior, best = (np.mean([cost_of(it, getattr(it, name)) for it in worlds]) for name in ("behavior", "best"))
-        yield f"| the behavior | 0 | | {behavior:.2f} |\n| the best policy | 100 | 100 | {best:.2f} |"
+        yield f"| the behavior | 0 | | {behavior:.2f} | |\n| the best policy | 100 | 100 | {best:.2f} | |"
         yield from (table_row(row, updates) for row in TABLE if not options.algo or row.algo in options.algo)
         return
     yield "| algorithm | return | score | cost per step |\n|---|---|---|---|"

@@ -85,20 +85,33 @@ def shadow(state: Any) -> Any:
     """The state in float64, with names in the places of its optimizers' states."""
     exact = lambda tree: rebuilt(tree, support.flatten(tree)) if jax.tree.leaves(tree) else tree
 
-    def part(name: str) -> Any:
-        found = getattr(state, name)
-        return Learned(exact(found.params), Name(name)) if isinstance(found, Learned) else exact(found)
+    def part(name: str, found: Any) -> Any:
+        if isinstance(found, Learned):
+            return Learned(exact(found.params), Name(name))
+        if isinstance(found, tuple) and any(isinstance(inner, Learned) for inner in found):
+            return inside(found, f"{name}.")
+        return exact(found)
 
-    return state._replace(**{name: part(name) for name in state._fields})
+    def inside(parts: Any, prefix: str = "") -> Any:
+        return parts._replace(**{name: part(prefix + name, getattr(parts, name)) for name in parts._fields})
+
+    return inside(state)
 
 
 def replaced(state: Any, numbers: Numbers) -> Any:
     """The state with new numbers."""
+
+    def put(parts: Any, name: str, flat: np.ndarray) -> Any:
+        first, _, rest = name.partition(".")
+        old = getattr(parts, first)
+        if rest:
+            return parts._replace(**{first: put(old, rest, flat)})
+        params = rebuilt(support.part(parts, first), flat)
+        return parts._replace(**{first: Learned(params, old.opt_state) if isinstance(old, Learned) else params})
+
     for name, flat in numbers.items():
-        old, params = getattr(state, name), rebuilt(support.part(state, name), flat)
-        new = Learned(params, old.opt_state) if isinstance(old, Learned) else params
-        state = state._replace(**{name: new})
-    return state._replace(step=state.step + 1)
+        state = put(state, name, flat)
+    return state._replace(step=state.step + 1) if "step" in state._fields else state
 
 
 def difference(ours: Any, theirs: Any, numbers: Numbers) -> float:
@@ -129,7 +142,7 @@ def run(case: Case) -> list[float]:
 
 
 def batch_of(case: Case, module: Any, seed: int) -> Any:
-    if case.module == "test_copti_dice":
+    if case.module in ("test_copti_dice", "test_cors_dice"):
         return module.costly(seed)
     if case.module == "test_rebrac":
         return module.batch_with_next_actions(seed)
@@ -263,6 +276,22 @@ def copti() -> Case:
     return Case("copti-dice", "copti-dice", "test_copti_dice", module.LINEAR, "official code of CoptiDICE", step)
 
 
+def cors(weight: str) -> Case:
+    module = importlib.import_module("tests.algos.test_cors_dice")
+    settings, form = module.LINEAR | {"policy_weight": weight}, module.WEIGHTS[weight]
+    step = lambda m, state, batch: m.numpy_update(state, batch, form)
+    against = "official code of CORSDICE" if weight == "linear" else "its equations"
+    return Case(f"cors-dice ({weight})", "cors-dice", "test_cors_dice", settings, against, step)
+
+
+def idrl() -> Case:
+    """Half of the updates are in the second round, on the rows that the first leaves."""
+    module = importlib.import_module("tests.algos.test_idrl")
+    step = lambda m, state, batch: m.numpy_update(state, batch, length=10)
+    settings = module.LINEAR | {"total_steps": 20}
+    return Case("idrl", "idrl", "test_idrl", settings, "its equations", step, {"initial": True})
+
+
 def union(name: str, against: str) -> Case:
     """SMODICE's discriminator learns in the first update alone here, so that the others count."""
     module = importlib.import_module("tests.algos.test_union")
@@ -337,6 +366,8 @@ def cases() -> Iterator[Case]:
     yield cql()
     yield from map(algae, ("true", "semi", "orthogonal"))
     yield copti()
+    yield from map(cors, ("ratio", "linear"))
+    yield idrl()
     yield value_dice()
     yield inverse("iq-learn", "official code of IQ-Learn")
     yield inverse("oq-dice", "its equations")
@@ -355,7 +386,7 @@ def file_lines() -> Iterator[str]:
     names: dict[Path, list[str]] = {}
     for name, found in algorithms().items():
         names.setdefault(Path(inspect.getfile(found.factory)), []).append(name)
-    shared = {"union.py", "implicit_q.py", "inverse_q.py"}
+    shared = {"union.py", "implicit_q.py", "inverse_q.py", "semi_dice.py"}
     names |= {Path(support.make.__code__.co_filename).parent / name: [] for name in sorted(shared)}
     yield "| file | algorithms | lines | of them code |\n|---|---|---|---|"
     for path, registered in names.items():

@@ -8,16 +8,18 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mkdocs.structure.files import File, Files
 
 import odice
 from odice.algos import algorithms
+from odice.algos.registry import Entry
 from odice.cli.main import COMMANDS, main
 from odice.cli.short_help import field_notes
 from odice.presets import PRESETS, preset
+from odice.types import Spec
 
 
 def help_text(*command: str) -> str:
@@ -53,22 +55,48 @@ def page_of(name: str, pages: set[str]) -> str | None:
     return page if page in pages else None
 
 
+PURPOSES = {
+    "rewards": "rewards (`odice train`)",
+    "costs": "rewards, with a cost below a limit (`odice train --cost-limit`)",
+    "demonstrations": "demonstrations alone (`odice imitate`)",
+    "both": "demonstrations and other data (`odice imitate --suboptimal`)",
+}
+
+
+def purposes(name: str, entry: Entry) -> list[str]:
+    """What an algorithm learns from, by keys of `PURPOSES`."""
+    if entry.build(entry.config(), Spec(3, 2)).expert:
+        return ["both"]
+    kinds = ["rewards"] if not entry.imitates or any(presets_of(name)) else []  # pure imitators have no such preset
+    if "cost" in entry.columns:
+        kinds = ["costs"] if entry.columns["cost"] is None else [*kinds, "costs"]  # None: it always reads costs
+    return [*kinds, "demonstrations"] if entry.imitates else kinds
+
+
+def purposes_table(link: Callable[[str], str]) -> list[str]:
+    """What there is for what."""
+    lines = ["| learns from | continuous and discrete actions | continuous actions only |", "|---|---|---|"]
+    for key, title in PURPOSES.items():
+        fits = {name: entry for name, entry in algorithms().items() if key in purposes(name, entry)}
+        columns = [
+            ", ".join(link(name) for name, entry in fits.items() if entry.discrete is can) for can in (True, False)
+        ]
+        lines.append(f"| {title} | {' | '.join(column or '-' for column in columns)} |")
+    return lines
+
+
 def algorithms_page(pages: set[str], folder: str) -> str:
-    lines = [
-        "# Algorithms",
-        "",
-        "`odice train --algo NAME` learns from rewards, `odice imitate --algo NAME` from demonstrations.",
-        "",
-        "| name | what it is | task | actions | presets |",
-        "|---|---|---|---|---|",
+    def link(name: str) -> str:
+        target = page_of(name, pages)
+        return f"[`{name}`]({os.path.relpath(target, folder)})" if target else f"`{name}`"
+
+    lines = ["# Algorithms", "", *purposes_table(link), ""]
+    lines += [
+        "| name | what it is | presets |",
+        "|---|---|---|",
     ]
     for name, entry in algorithms().items():
-        target = page_of(name, pages)
-        title = f"[`{name}`]({os.path.relpath(target, folder)})" if target else f"`{name}`"
-        rewards = not entry.imitates or any(presets_of(name))  # one that only imitates has no preset for rewards
-        task = ", ".join(word for word, there in (("rewards", rewards), ("imitation", entry.imitates)) if there)
-        actions = "continuous, discrete" if entry.discrete else "continuous"
-        lines.append(f"| {title} | {entry.summary} | {task} | {actions} | {all_presets(name) or '-'} |")
+        lines.append(f"| {link(name)} | {entry.summary} | {all_presets(name) or '-'} |")
     lines += ["", "## Settings", ""]
     for name, entry in algorithms().items():
         lines += [f"### {name} settings", "", "| setting | default | meaning |", "|---|---|---|"]

@@ -70,6 +70,20 @@ def test_the_site_has_every_page():
     assert listed - GENERATED == pages
 
 
+def test_the_table_of_purposes_has_every_algorithm_where_it_belongs():
+    pytest.importorskip("mkdocs")
+    page = runpy.run_path(str(ROOT / "docs/hooks.py"))
+    rewards, costs, alone, both = page["purposes_table"](lambda name: name)[2:]
+    named = {name for row in (rewards, costs, alone, both) for name in re.findall(r"[a-z0-9-]+", row)}
+    assert set(odice.algorithms()) <= named
+    cells = lambda row: [cell.split(", ") for cell in row.strip("| ").split(" | ")[1:]]
+    assert {"copti-dice", "cors-dice"} == set(cells(costs)[0])
+    assert "cors-dice" in cells(rewards)[0]
+    assert "copti-dice" not in cells(rewards)[0]
+    assert cells(alone)[1] == ["value-dice"]
+    assert {"demo-dice", "rgm"} <= set(cells(both)[0])
+
+
 def test_links_lead_somewhere():
     links = [(name, link) for name, text in TEXT.items() for link in re.findall(r"\]\(([^)#\s]+)", text)]
     assert links

@@ -47,7 +47,7 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
-from odice.core.discriminator import grad_norm, interpolate
+from odice.core.discriminator import steepness
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
 from odice.core.learner import Learned, Learner
@@ -55,9 +55,6 @@ from odice.core.networks import Ensemble, Init, value_network
 from odice.core.policies import Policy, policy_network
 from odice.core.vdice import residual
 from odice.types import Algo, Batch, Metrics, Spec
-
-STEEP = 5.0
-"""Slopes of V and chi up to here are free."""
 
 
 @dataclass(frozen=True)
@@ -159,23 +156,17 @@ def cost_bound(cfg: CoptiDICEConfig, chi: Ensemble, tau, weight: Float[Array, " 
     return Bound(jnp.mean(q * ell), jnp.mean(q * weight * batch.column("cost")), jnp.mean(q * log_q - q + 1))
 
 
-def steepness(cfg: CoptiDICEConfig, network: Ensemble, batch: Batch, key) -> Float[Array, ""]:
-    """k E[max(0, ||grad|| - 5)^2] between first states and those of the batch."""
-    assert batch.initial_obs is not None
-    norms = grad_norm(network, interpolate(key, (batch.initial_obs,), (batch.obs,)))
-    return cfg.gradient_penalty * jnp.mean(jnp.square(jnp.maximum(norms - STEEP, 0.0)))
-
-
 def total_loss(cfg: CoptiDICEConfig, params: Dual, batch: Batch, key) -> tuple[Float[Array, ""], tuple]:
     """All losses but the policy's, added: none reaches what another one learns."""
-    stop = jax.lax.stop_gradient
+    stop, first = jax.lax.stop_gradient, batch.initial_obs
+    assert first is not None
     dual, (v, weight) = value_loss(cfg, params.value, stop(params.lam), batch)
     bound = cost_bound(cfg, params.chi, stop(params.tau), weight, batch)
     multipliers = -params.lam * (stop(bound.cost) - cfg.cost_limit)
     if cfg.bound_radius > 0:
         multipliers -= params.tau * (stop(bound.divergence) - cfg.bound_radius)
-    penalty = steepness(cfg, params.value, batch, key) + steepness(cfg, params.chi, batch, key)
-    return dual + bound.loss + multipliers + penalty, (dual, v, weight, bound)
+    steep = lambda network: cfg.gradient_penalty * steepness(network, first, batch.obs, key)
+    return dual + bound.loss + multipliers + (steep(params.value) + steep(params.chi)), (dual, v, weight, bound)
 
 
 @register(

@@ -5,9 +5,9 @@ ever evaluated that is not in the data.
     pi   maximises  E_D[weight(q, V(s)) log pi(a|s)]
     Q_i  minimises  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
 
-One update, in this order: V; the policy with the new V; Q with the new V; Qbar <- Polyak. IQL, SQL, EQL, f-DVL and XQL
-are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform actions to those of the
-data, in the loss of V alone (`random_actions`).
+One update, in this order: V; Q with the new V; Qbar <- Polyak; the policy with the new V and the Qbar of before. IQL,
+SQL, EQL, f-DVL and XQL are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform
+actions to those of the data, in the loss of V alone (`random_actions`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
 from odice.algos.validation import positive, require, validate
@@ -30,7 +30,7 @@ from odice.core.optim import polyak
 from odice.core.policies import LOG_STD_MIN, Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
-Values = Float[Array, " b"]
+Rows = Float[Array, " b"]
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class HuberConfig(ImplicitConfig):
 class Losses(NamedTuple):
     """What makes a member of the family."""
 
-    value: Callable[[Values, Values], Float[Array, ""]]
+    value: Callable[[Rows, Rows], Float[Array, ""]]
     """(q, v) -> the loss of V; q carries no gradient."""
-    weight: Callable[[Values, Values], Values]
+    weight: Callable[[Rows, Rows], Rows]
     """(q, v) -> how much each transition is imitated."""
     error: Callable[[Float[Array, "heads b"]], Float[Array, "heads b"]] = jnp.square
     """The loss of a temporal difference, elementwise."""
@@ -116,7 +116,7 @@ class Losses(NamedTuple):
     """Standard deviation of Gaussian noise on the logged actions, in the loss of V alone."""
 
 
-def huber_losses(cfg: HuberConfig, value: Callable[[Values, Values], Float[Array, ""]]) -> Losses:
+def huber_losses(cfg: HuberConfig, value: Callable[[Rows, Rows], Float[Array, ""]]) -> Losses:
     """The losses of f-DVL and XQL around their loss of V: exponential weights, Huber errors."""
     return Losses(
         value=value,
@@ -165,44 +165,50 @@ def with_noise(action: Float[Array, "n act"], scale: float, key) -> Float[Array,
     return jnp.clip(action + noise, -1.0, 1.0)
 
 
-def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
-    """The algorithm that a config and three losses make."""
-    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
-    value_learner, critic_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
-    policy_learner = Learner(cfg.policy_lr, cosine_steps=length)
+class Values(NamedTuple):
+    """V, Q and Q's target."""
 
-    def init(key) -> State:
-        key_value, key_critic, key_policy = jax.random.split(key, 3)
+    value: Learned[Ensemble]
+    critic: Learned[Critic]
+    target: Critic
+
+
+class Fit(NamedTuple):
+    """What an update of the values leaves for the policy."""
+
+    q: Rows
+    """min_i Qbar_i(s, a)."""
+    v: Rows
+    """V(s): of after its step, or of before (`fresh_value`)."""
+    metrics: Metrics
+
+
+class ValuePart(NamedTuple):
+    """V and Q of the frame, without a policy."""
+
+    init: Callable[[PRNGKeyArray, PRNGKeyArray], Values]
+    update: Callable[[Values, Batch, PRNGKeyArray], tuple[Values, Fit]]
+
+
+def implicit_values(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> ValuePart:
+    """The values that a config and the losses make."""
+    value_learner, critic_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
+
+    def init(key_value, key_critic) -> Values:
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, layer_norm=cfg.layer_norm, init=cfg.init)
         critic = Critic(key_critic, spec, cfg.critic_hidden, init=cfg.init)
-        policy = policy_network(
-            key_policy,
-            spec,
-            cfg.policy_hidden,
-            tanh_mean=cfg.tanh_mean,
-            log_std_min=cfg.log_std_min,
-            deterministic=cfg.deterministic,
-            init=cfg.init,
-        )
-        return State(
-            value=value_learner.init(value),
-            critic=critic_learner.init(critic),
-            target=jax.tree.map(jnp.copy, critic),  # its own buffers: the loop donates the state
-            policy=policy_learner.init(policy),
-            step=jnp.zeros((), jnp.int32),
-        )
+        target = jax.tree.map(jnp.copy, critic)  # its own buffers: the loop donates the state
+        return Values(value_learner.init(value), critic_learner.init(critic), target)
 
-    def value_loss(value: Ensemble, q: Values, obs: Float[Array, "n obs"]) -> tuple[Float[Array, ""], Values]:
+    def value_loss(value: Ensemble, q: Rows, obs: Float[Array, "n obs"]) -> tuple[Float[Array, ""], Rows]:
         v = value(obs)[0]
         return losses.value(q, v), v
 
-    def critic_loss(
-        critic: Critic, td_target: Values, batch: Batch
-    ) -> tuple[Float[Array, ""], Float[Array, "heads b"]]:
+    def critic_loss(critic: Critic, td_target: Rows, batch: Batch) -> tuple[Float[Array, ""], Float[Array, "heads b"]]:
         q = critic(batch.obs, batch.action)
         return jnp.sum(jnp.mean(losses.error(td_target[None] - q), axis=1)), q
 
-    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+    def update(state: Values, batch: Batch, key) -> tuple[Values, Fit]:
         obs, action = with_random_actions(batch, losses.random_actions, spec, key)
         if losses.action_noise:
             action = with_noise(action, losses.action_noise, jax.random.fold_in(key, 1))
@@ -215,13 +221,7 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         logged = batch.obs.shape[0]
         q = min_over_heads(state.target(batch.obs, batch.action)) if losses.action_noise else q_of_value[:logged]
         v = v[:logged]
-
         v_used = value.params(batch.obs)[0] if cfg.fresh_value else v
-        weight = losses.weight(q, v_used)
-        policy_loss, gradient = jax.value_and_grad(weighted_cloning)(
-            state.policy.params, weight, batch.obs, batch.action
-        )
-        policy = policy_learner.step(state.policy, gradient)
 
         v_next = (value if cfg.fresh_value else state.value).params(batch.next_obs)[0]
         td_target = batch.reward + cfg.discount * batch.mask * v_next
@@ -229,18 +229,46 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
             state.critic.params, td_target, batch
         )
         critic = critic_learner.step(state.critic, gradient)
-        target = polyak(critic.params, state.target, cfg.polyak)
-
         metrics = {
             "value_loss": v_loss,
             "value_mean": jnp.mean(v),
             "critic_loss": q_loss,
             "critic_mean": jnp.mean(online),
-            "policy_loss": policy_loss,
             "advantage_mean": jnp.mean(q - v_used),
+        }
+        return Values(value, critic, polyak(critic.params, state.target, cfg.polyak)), Fit(q, v_used, metrics)
+
+    return ValuePart(init, update)
+
+
+def cloning_policy(cfg: ImplicitConfig, key: PRNGKeyArray, spec: Spec) -> Policy:
+    """The policy of the frame's settings."""
+    options = {"tanh_mean": cfg.tanh_mean, "log_std_min": cfg.log_std_min, "deterministic": cfg.deterministic}
+    return policy_network(key, spec, cfg.policy_hidden, **options, init=cfg.init)
+
+
+def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
+    """The algorithm that a config and three losses make."""
+    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
+    values, policy_learner = implicit_values(cfg, losses, spec), Learner(cfg.policy_lr, cosine_steps=length)
+
+    def init(key) -> State:
+        key_value, key_critic, key_policy = jax.random.split(key, 3)
+        policy = policy_learner.init(cloning_policy(cfg, key_policy, spec))
+        return State(*values.init(key_value, key_critic), policy=policy, step=jnp.zeros((), jnp.int32))
+
+    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+        fitted, (q, v, metrics) = values.update(Values(state.value, state.critic, state.target), batch, key)
+        weight = losses.weight(q, v)
+        policy_loss, gradient = jax.value_and_grad(weighted_cloning)(
+            state.policy.params, weight, batch.obs, batch.action
+        )
+        policy = policy_learner.step(state.policy, gradient)
+        metrics |= {
+            "policy_loss": policy_loss,
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),
         }
-        return State(value, critic, target, policy, state.step + 1), metrics
+        return State(*fitted, policy=policy, step=state.step + 1), metrics
 
     return Algo(init, update, lambda state: state.policy.params)

@@ -15,6 +15,8 @@ from odice.files import complete_file
 
 COLUMNS = {"optimum": "to d*", "correlation": "corr.", "own": "to own", "discount": "discount", "score": "score"}
 """Measure -> its heading in the printed table."""
+ROUNDS = {"pairs": "pairs left", "optimum": "to best d*", "correlation": "corr.", "score": "score"}
+"""The same for IDRL's rounds."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Args:
     """Worlds of each kind."""
 
 
-def _print(rows: list[dict]) -> None:
+def _print(rows: list[dict], what: str, columns: dict[str, str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -36,11 +38,11 @@ def _print(rows: list[dict]) -> None:
     for row in rows:
         groups[row["method"] + (f", eta {row['eta']:g}" if row["method"] == "orthogonal" else "")].append(row)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("means over worlds, divergences, lambda", no_wrap=True)
-    for heading in COLUMNS.values():
+    table.add_column(f"means over {what}", no_wrap=True)
+    for heading in columns.values():
         table.add_column(heading, justify="right", no_wrap=True)
     for method, group in groups.items():
-        table.add_row(method, *(f"{fmean(row[name] for row in group) + 0.0:.3f}" for name in COLUMNS))
+        table.add_row(method, *(f"{fmean(row[name] for row in group) + 0.0:.3f}" for name in columns))
     Console().print(table)
 
 
@@ -53,6 +55,7 @@ def main(argv: list[str]) -> int:
 
     from odice.experiments import visitation_figures as figures
     from odice.experiments import visitation_study as study
+    from odice.experiments.visitation_rounds import run_rounds
     from odice.reports.figures import save
 
     try:
@@ -63,11 +66,14 @@ def main(argv: list[str]) -> int:
     with Progress() as progress:
         task = progress.add_task("worlds", total=len(study.WORLDS) * args.seeds)
         measured = study.run(args.seeds, lambda name: progress.advance(task))
+    pruned = run_rounds(args.seeds)
     with complete_file(args.out / "visitation.json") as unfinished:
-        unfinished.write_text(json.dumps({"seeds": args.seeds, **measured._asdict()}, indent=1) + "\n")
+        rows = {"seeds": args.seeds, **measured._asdict(), "rounds": pruned}
+        unfinished.write_text(json.dumps(rows, indent=1) + "\n")
     save(figures.maps_figure(), args.out / "visitation-states.png")
     save(figures.eta_figure(measured.tables), args.out / "visitation-eta.png")
     save(figures.features_figure(measured.features), args.out / "visitation-features.png")
-    _print(measured.tables)
+    _print(measured.tables, "worlds, divergences, lambda", COLUMNS)
+    _print(pruned, "worlds, alpha", ROUNDS)
     print(f"rows and figures: {args.out}")
     return 0

@@ -51,3 +51,15 @@ def grad_norm(network: Callable[..., Array], points: Points) -> Float[Array, " b
     parts = jax.grad(lambda *inputs: jnp.sum(network(*inputs)), argnums=real)(*points)
     squares = jnp.sum(jnp.square(jnp.concatenate(parts, axis=-1)), axis=-1)
     return jnp.sqrt(squares + jnp.finfo(squares.dtype).eps ** 2)  # a root has no gradient at 0
+
+
+STEEP = 5.0
+"""Slopes up to here are free."""
+
+
+def steepness(
+    network: Callable[..., Array], a: Float[Array, "b n"], b: Float[Array, "b n"], key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """E[max(0, ||grad f|| - 5)^2] at random points between two samples, for a network with one head."""
+    norms = grad_norm(network, interpolate(key, (a,), (b,)))
+    return jnp.mean(jnp.square(jnp.maximum(norms - STEEP, 0.0)))

@@ -244,9 +244,39 @@ def _copti_dice() -> Table:
     return Table(general, Protocol(convention="bootstrap", source=source))
 
 
+def _cors_dice() -> Table:
+    code = "official code of CORSDICE (ku-dmlab/CORSDICE, 20cfa50)"
+    general = settings(
+        f"{code}, configs/mujoco_config.py",
+        discount=0.99,
+        polyak=0.005,
+        value_hidden=(256, 256),
+        critic_hidden=(256, 256),
+        policy_hidden=(256, 256),
+        layer_norm=True,
+        value_lr=3e-4,
+        critic_lr=3e-4,
+        policy_lr=3e-4,
+        cost_lr=3e-4,
+    )
+    general |= settings(f"{code}, flags of train_evaluation.py", alpha=1.0, batch_size=256)
+    general |= settings(
+        f"{code}, README: 0.1 of V's rate, and what the command says",
+        divergence="soft-chi2",
+        gradient_penalty=0.01,
+        state_lr=3e-5,
+    )
+    general |= settings(
+        f"{code}, actor.py and common.py", policy_weight="linear", weight_clamp=100.0, init="orthogonal"
+    )
+    source = f"{code}: a million updates on DSRL's data; costs and rewards as they are"
+    return Table(general, Protocol(eval_every=10_000, source=source))
+
+
 TABLES = {
     "algae-dice": _algae_dice(),
     "copti-dice": _copti_dice(),
+    "cors-dice": _cors_dice(),
     "iql": _iql(),
     "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
     "eql": _ivr(2.0, 0.5, 5.0, sharpness=10.0, exponent_cap=5.0),

@@ -60,8 +60,8 @@ def arrays(batch):
 
 
 def part(state, name):
-    """The parameters of a state's part, or what it has under that name."""
-    result = getattr(state, name)
+    """The parameters of a state's part, or what it has under that name; `a.b` is the part b of the part a."""
+    result = functools.reduce(getattr, name.split("."), state)
     return result.params if isinstance(result, Learned) else result
 
 

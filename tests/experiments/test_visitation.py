@@ -9,6 +9,7 @@ import pytest
 from odice.algos import make
 from odice.core import divergences, gradients
 from odice.experiments import visitation as v
+from odice.experiments import visitation_rounds
 from odice.experiments import visitation_study as study
 from odice.experiments.tabular import TabularWorld, best_policy, mean_return, random_world, step_matrix, visits
 from odice.training.loop import initial_state
@@ -269,3 +270,32 @@ def test_descent_on_large_batches_has_the_shorter_discount():
     case = study.make_case("random, deterministic", 0)
     large = study.descend(case, 1024, eta=1.0, lam=0.5, divergence="pearson", steps=4000)
     assert 0.45 < study.implied_discount(case.world, large, case.states) < 0.55
+
+
+# --- rounds ---
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0])
+def test_a_round_is_the_oracles_semi_gradient_and_the_visits_of_its_policy(case, alpha):
+    mdp = as_oracle(case.world)
+    semi = oracle.solve_semi(mdp, case.data, alpha=alpha, divergence="half-pearson")
+    first, second = visitation_rounds.rounds(case, alpha, 2)
+    seen = case.states > 0
+    np.testing.assert_allclose(first.action, semi.ratio * case.data, atol=1e-8)
+    np.testing.assert_allclose(first.policy[seen], semi.policy[seen], atol=1e-7)
+    np.testing.assert_allclose((1 - GAMMA) * first.visits[seen], oracle.visitation(mdp, first.policy)[seen], atol=1e-12)
+    np.testing.assert_array_equal(second.data > 0, (first.visits > 0) & (case.data > 0))
+    ratio = second.data[second.data > 0] / case.data[second.data > 0]
+    np.testing.assert_allclose(ratio, ratio[0])
+
+
+def test_the_second_round_is_nearer_to_the_best_policy_and_no_round_loses_much():
+    """Not every round earns more: the visits that it prunes to are those of a regularized policy."""
+    rows = visitation_rounds.run_rounds(1)
+    at = lambda number, key: np.array(
+        [row[key] for row in rows if row["method"] == f"round {number}, visitation ratio"]
+    )
+    assert at(2, "score").mean() > at(1, "score").mean() + 0.01
+    assert at(2, "correlation").mean() > at(1, "correlation").mean() + 0.02
+    steps = np.diff([at(number, "score") for number in range(1, 5)], axis=0)
+    assert -0.03 < steps.min() < -0.005

@@ -339,3 +339,36 @@ def solve_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence:
     d = np.zeros_like(data)
     d[np.nonzero(data)] = problem.share * problem.curves.weight(problem.residual(alive_value))
     return Solution(value, d, problem.loss(alive_value), primal_value(mdp, d, data, alpha=alpha, divergence=divergence))
+
+
+class SemiSolution(NamedTuple):
+    """Where semi-gradient DICE in the alpha form comes to rest, with next states averaged."""
+
+    value: Vector
+    ratio: Matrix
+    """w(a|s): the mean over the data's actions is 1 in every state that has data."""
+    policy: Matrix
+    """w(a|s) times the data's policy."""
+
+
+def solve_semi(
+    mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson", tolerance: float = 1e-11
+) -> SemiSolution:
+    """V(s) minimises  V(s) + alpha E_{a ~ D}[f*((Q(s, a) - V(s)) / alpha)]  with Q = r + gamma P V held; repeated."""
+    alive = ~mdp.terminal
+    data = np.where(mdp.terminal[:, None], 0.0, data)
+    state, action = np.nonzero(data)
+    here = -_selector(state, mdp.states)[:, alive]
+    ahead = mdp.discount * mdp.onward[state, action][:, alive]
+    share, reward = data[state, action], mdp.reward[state, action]
+    value = np.zeros(alive.sum())
+    while True:
+        problem = Problem(data.sum(1)[alive], share, reward + ahead @ value, here, alpha, _curves(divergence))
+        following = minimise(problem, start=value)
+        if np.max(np.abs(following - value)) < tolerance:
+            break
+        value = following
+    ratio, full = np.zeros_like(data), np.zeros(mdp.states)
+    ratio[state, action], full[alive] = problem.curves.weight(problem.residual(following)), following
+    behavior = data / np.where(data.sum(1, keepdims=True) > 0, data.sum(1, keepdims=True), 1.0)
+    return SemiSolution(full, ratio, ratio * behavior)

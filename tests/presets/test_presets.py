@@ -64,7 +64,7 @@ def test_the_data_sets_are_those_of_the_table():
     assert set(DATA) == set(LAMBDA_ETA)
 
 
-GENERAL = {"algae-dice", "copti-dice"}
+GENERAL = {"algae-dice", "copti-dice", "cors-dice"}
 """Whose official codes know nothing of D4RL: no rows."""
 EVERY = [(name, algo) for name in sorted(PRESETS) for algo in sorted(import_module(f"odice.presets.{name}").TABLES)]
 
@@ -107,6 +107,9 @@ def test_what_the_flags_of_algae_dice_and_copti_dice_say():
     assert algae.values() | {"alpha": 0.01, "exponent": 1.5, "policy_delay": 2, "online_share": 0.05} == algae.values()
     assert algae.protocol.steps == 500_000
     assert copti.values() | {"discount": 0.995, "bound_radius": 0.01, "batch_size": 1024} == copti.values()
+    cors = odice.preset("reference", "cors-dice")
+    assert cors.values() | {"alpha": 1.0, "state_lr": 3e-5, "policy_weight": "linear"} == cors.values()
+    assert "cost_limit" not in cors.values()  # the official one is a budget per episode
 
 
 def test_corls_configs_of_rebrac_and_awac():
