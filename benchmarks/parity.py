@@ -386,7 +386,7 @@ def file_lines() -> Iterator[str]:
     names: dict[Path, list[str]] = {}
     for name, found in algorithms().items():
         names.setdefault(Path(inspect.getfile(found.factory)), []).append(name)
-    shared = {"union.py", "implicit_q.py", "inverse_q.py", "semi_dice.py"}
+    shared = {"union.py", "implicit_q.py", "inverse_q.py", "semi_dice.py", "td3.py"}
     names |= {Path(support.make.__code__.co_filename).parent / name: [] for name in sorted(shared)}
     yield "| file | algorithms | lines | of them code |\n|---|---|---|---|"
     for path, registered in names.items():

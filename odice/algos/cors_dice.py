@@ -16,14 +16,16 @@ policy earns at the *data's* states, which is not its return. The ratio of visit
 Without `cost_limit` no cost is read and lam = 0. Estimates are of the policy w(a|s) pi_D(a|s), acted with its noise;
 the metrics have the uncorrected ones too.
 
-One update, in this order: V; the policy with the new V; Q; its target; then, with the new Q and V, the two networks of
-w(s); then lam.
+One update, in this order: V; Q; its target; the policy; then, with the new V and target, the two networks of w(s); then
+lam.
 
 Differs from the official code (ku-dmlab/CORSDICE, 20cfa50):
 - it clones with max(0, 1 + x), whatever f is (`policy_weight` linear), so with the soft chi-square its estimates are of
   another policy than the one it learns;
 - it compares C, an average per step, with B (1 - gamma^T) / ((1 - gamma) T) for a budget of B per episode of T steps,
   which is a discounted *sum*: 1 / (1 - gamma) times as much. Here both are averages per step, as for `copti-dice`;
+- its w(a|s) takes the latest Q, while V is fitted to the slow copy Qbar: while lam moves, the mean of w(a|s) is then
+  not 1, and the estimates lose mass. Here w(a|s) takes Qbar;
 - gamma nu(s') is masked where episodes terminate; its slopes are penalised between first states and those of the batch
   (there: the next ones), each row with its own mixing weight;
 - two terms of its loss of nu cancel, w(s) e(s) - f(w(s)) has no gradient at w = (f')^-1(e), and are left out.
@@ -106,7 +108,7 @@ def cors_dice(cfg: CORSDICEConfig, spec: Spec) -> Algo:
             priced = batch._replace(reward=batch.reward - lam * cost)
         inner, metrics = base.update(state.base, priced, key_base)
 
-        on_actions = action_ratio(cfg, inner.critic.params, inner.value.params, batch)
+        on_actions = action_ratio(cfg, inner.target, inner.value.params, batch)
         learned, error = visits.step(state.visits, on_actions, batch, key_visits)
         on_states = visits.ratio(learned, batch.obs)
         weight = on_states * on_actions

@@ -8,8 +8,7 @@
 TD3+BC (`td3-bc`) with the penalty in the critic's target too, deep networks, LayerNorm in the critics and large
 batches; its paper measures what each brings. Squared distances are summed over the action's dimensions.
 
-One update, in this order: both critics; then, at every `policy_delay`-th update, the policy with the *new* critics, and
-all targets by Polyak.
+The order of an update is the frame's (`td3`).
 
 Where the log has no a'_D (the last step of an episode that was cut by time) there is no penalty in y. D4RL's convention
 (`--convention qlearning`) leaves such steps out.
@@ -25,37 +24,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
-from odice.algos.validation import require, validate
+from odice.algos.td3 import Losses, State, TD3Config, critic_loss, next_action, not_negative, td3
 from odice.core.critics import Critic, min_over_heads
-from odice.core.learner import Learned, Learner
 from odice.core.networks import Init, symmetric
-from odice.core.optim import polyak
 from odice.core.policies import TanhPolicy
-from odice.types import Algo, Batch, Metrics, Spec
+from odice.types import Algo, Batch, Spec
 
 
 @dataclass(frozen=True)
-class ReBRACConfig:
+class ReBRACConfig(TD3Config):
     """ReBRAC. Defaults follow CORL's locomotion configs; its penalties differ by data set (preset `corl`)."""
 
     policy_penalty: float = 0.01
     """b_pi: weight of the squared distance to the logged action in the policy's loss (CORL: 0.001 to 0.1)."""
     critic_penalty: float = 0.01
     """b_Q: weight of the squared distance to the log's next action in the target of Q (CORL: 0 to 0.5)."""
-    discount: float = 0.99
-    """gamma: discount of the next state's value; AntMaze 0.999."""
-    polyak: float = 0.005
-    """tau: share of the online networks that enters the targets at each policy step."""
-    target_noise: float = 0.2
-    """sigma: standard deviation of the noise on the target policy's action."""
-    noise_clip: float = 0.5
-    """c: largest noise on the target policy's action."""
-    policy_delay: int = 2
-    """Updates of the critics for one of the policy and the targets."""
     layer_norm: bool = True
     """LayerNorm in the critics' hidden layers."""
     critic_hidden: tuple[int, ...] = (256, 256, 256)
@@ -72,28 +59,16 @@ class ReBRACConfig:
     """Transitions per update; AntMaze 256."""
 
     def __post_init__(self):
-        validate(self)
-        for name in ("policy_penalty", "critic_penalty", "target_noise", "noise_clip"):
-            value = getattr(self, name)
-            require(0 <= value < float("inf"), f"{name} must be a finite number of at least 0, got {value}.")
-        require(self.policy_delay >= 1, f"policy_delay must be at least 1, got {self.policy_delay}.")
+        super().__post_init__()
+        not_negative(self, "policy_penalty", "critic_penalty")
 
 
 class PolicyMetrics(NamedTuple):
-    """What the last policy step measured; kept in the state because not every update has one."""
+    """What a policy step measures."""
 
     loss: Float[Array, ""]
     distance: Float[Array, ""]
     value_scale: Float[Array, ""]
-
-
-class State(NamedTuple):
-    policy: Learned[TanhPolicy]
-    policy_target: TanhPolicy
-    critic: Learned[Critic]
-    critic_target: Critic
-    measured: PolicyMetrics
-    step: Int[Array, ""]
 
 
 def distance(action: Float[Array, "b act"], logged: Float[Array, "b act"]) -> Float[Array, " b"]:
@@ -103,17 +78,10 @@ def distance(action: Float[Array, "b act"], logged: Float[Array, "b act"]) -> Fl
 
 def td_target(cfg: ReBRACConfig, state: State, batch: Batch, key: PRNGKeyArray) -> Float[Array, " b"]:
     """y: the pessimistic value of a smoothed target action, less its distance to the log's."""
-    noise = jnp.clip(cfg.target_noise * jax.random.normal(key, batch.action.shape), -cfg.noise_clip, cfg.noise_clip)
-    action = jnp.clip(state.policy_target.mode(batch.next_obs) + noise, -1.0, 1.0)
+    action = next_action(cfg, state, batch, key)
     penalty = cfg.critic_penalty * distance(action, batch.column("next_action"))
     v_next = min_over_heads(state.critic_target(batch.next_obs, action)) - penalty
     return batch.reward + cfg.discount * batch.mask * v_next
-
-
-def critic_loss(critic: Critic, target: Float[Array, " b"], batch: Batch):
-    """The squared errors of both heads, added; and the mean of Q."""
-    q = critic(batch.obs, batch.action)
-    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1)), jnp.mean(q)
 
 
 def policy_loss(cfg: ReBRACConfig, policy: TanhPolicy, critic: Critic, batch: Batch):
@@ -136,46 +104,15 @@ def policy_loss(cfg: ReBRACConfig, policy: TanhPolicy, critic: Critic, batch: Ba
 )
 def rebrac(cfg: ReBRACConfig, spec: Spec) -> Algo:
     """ReBRAC: TD3 whose policy and critics are both held to the data, with deep normalised critics."""
-    critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
 
-    def init(key) -> State:
-        key_policy, key_critic = jax.random.split(key)
-        policy = TanhPolicy(key_policy, spec, cfg.policy_hidden, init=cfg.init, last=symmetric(1e-3))
-        options = {"layer_norm": cfg.layer_norm, "init": cfg.init, "last": symmetric(3e-3)}
-        critic = Critic(key_critic, spec, cfg.critic_hidden, **options)
-        return State(
-            policy=policy_learner.init(policy),
-            policy_target=jax.tree.map(jnp.copy, policy),  # their own buffers: the loop donates the state
-            critic=critic_learner.init(critic),
-            critic_target=jax.tree.map(jnp.copy, critic),
-            measured=PolicyMetrics(*jnp.zeros(3)),
-            step=jnp.zeros((), jnp.int32),
-        )
-
-    def policy_step(state: State, batch: Batch) -> State:
-        loss = lambda policy: policy_loss(cfg, policy, state.critic.params, batch)
-        gradient, measured = jax.grad(loss, has_aux=True)(state.policy.params)
-        policy = policy_learner.step(state.policy, gradient)
-        return state._replace(
-            policy=policy,
-            policy_target=polyak(policy.params, state.policy_target, cfg.polyak),
-            critic_target=polyak(state.critic.params, state.critic_target, cfg.polyak),
-            measured=measured,
-        )
-
-    def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
+    def critic_gradient(state: State, batch: Batch, key):
         target = td_target(cfg, state, batch, key)
-        (loss, q_mean), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critic.params, target, batch)
-        state = state._replace(critic=critic_learner.step(state.critic, gradient), step=state.step + 1)
-        due = state.step % cfg.policy_delay == 0
-        state = jax.lax.cond(due, policy_step, lambda state, _: state, state, batch)
-        metrics = {
-            "critic_loss": loss,
-            "critic_mean": q_mean,
-            "policy_loss": state.measured.loss,
-            "distance": state.measured.distance,
-            "value_scale": state.measured.value_scale,
-        }
-        return state, metrics
+        return jax.value_and_grad(critic_loss, has_aux=True)(state.critic.params, target, batch)
 
-    return Algo(init, update, lambda state: state.policy.params)
+    options = {"layer_norm": cfg.layer_norm, "init": cfg.init, "last": symmetric(3e-3)}
+    return td3(
+        cfg,
+        Losses(critic_gradient, lambda policy, critic, batch: policy_loss(cfg, policy, critic, batch), PolicyMetrics),
+        lambda key: TanhPolicy(key, spec, cfg.policy_hidden, init=cfg.init, last=symmetric(1e-3)),
+        lambda key: Critic(key, spec, cfg.critic_hidden, **options),
+    )

@@ -126,7 +126,7 @@ def test_alpha_zero_is_behaviour_cloning():
     clone = clone._replace(policy=state.policy)
     same(algo.update(state, batch, KEY)[0].policy.params, cloning.update(clone, batch, None)[0].policy.params)
     loss, measured = jax.jit(policy_loss)(state.policy.params, state.critic.params, batch, 0.0)
-    assert loss == measured.cloning
+    assert loss == measured.cloning_loss
 
 
 @pytest.mark.slow
