@@ -228,8 +228,37 @@ def _bars(histogram: dict[str, Any], width: int = 40):
         yield f"{label:>{room}} {bar or ('▏' if count else '')} {count or ''}".rstrip()
 
 
+@dataclass(frozen=True)
+class Example:
+    """Write a small made-up log as a CSV file: one-step, randomized, outcomes or panel."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """Which one: one-step, randomized, outcomes or panel."""
+    out: Path | None = None
+    """Where to write; by default NAME.csv."""
+    rows: int | None = None
+    """About how many rows."""
+    seed: int = 0
+    """The same seed gives the same log."""
+
+    def run(self) -> int:
+        from odice.data.examples import example
+
+        table = example(self.name, self.rows, self.seed)
+        out = self.out or Path(f"{self.name}.csv")
+        if out.exists():
+            raise OdiceError(f"{out} exists already; choose another --out.")
+        try:
+            with complete_file(out) as temporary:
+                table.write_csv(temporary)
+        except OSError as error:
+            raise OdiceError(f"{out}: cannot be written ({error.strerror or error}); choose another --out.") from error
+        print(f"{out}: {table.height:,} rows of {', '.join(table.columns)}")
+        return 0
+
+
 def main(argv: list[str]) -> int:
-    commands: dict[str, Any] = {"inspect": Inspect, "schema": WriteSchema, "convert": Convert}
+    commands: dict[str, Any] = {"inspect": Inspect, "schema": WriteSchema, "convert": Convert, "example": Example}
     # The flags of `collect` know SAC's settings, and those jax: not for the others to wait for.
     if not argv or argv[0] not in commands:
         from odice.cli.collect import Collect

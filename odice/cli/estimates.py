@@ -118,6 +118,24 @@ def _size(one: Estimate) -> str:
     return f"{one.effective:.1f} ep." if one.name in BY_EPISODES else f"{one.effective:.0%}"
 
 
+def write_page(
+    path: Path, policy: Policy, estimates: Estimates, data: Dataset, log: LogOptions, **details: Any
+) -> None:
+    """Write the decision page of a policy that was judged by a log."""
+    from odice.data.schema import Schema
+    from odice.decision.judge import judge
+    from odice.decision.page import Paths, decision_page
+    from odice.reports import html
+
+    schema = Schema.parse(data.meta.schema or {}, data.meta.source)
+    bounds = details.pop("bounds", 1)
+    judgment = judge(policy, data, estimates, log=log.data, schema=schema, candidates=bounds)
+    paths = Paths(str(log.data), str(log.schema or ""), str(details.pop("place", "")))
+    about = {"title": "Should we use this policy?", "health": dict(policy.about.get("health") or {}), "paths": paths}
+    html.write(path, decision_page(data, policy, judgment, **about, **details))
+    print(f"the page for the person who decides: {path}")
+
+
 def write(path: Path, content: dict[str, Any]) -> None:
     """A JSON file, complete or not at all."""
     try:

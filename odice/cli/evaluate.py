@@ -50,25 +50,37 @@ class Args:
     """Record the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write everything, each episode included, to this file."""
+    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """With --data: also write a page (HTML) for the person who decides whether to use the policy."""
     log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
 
 
 def run(args: Args) -> int:
-    return _from_log(args) if args.log.data is not None else _in_environment(args)
+    if args.log.data is not None:
+        return _from_log(args)
+    if args.page is not None:
+        raise OdiceError("--page shows what a log says about the policy; name the log with --data.")
+    return _in_environment(args)
 
 
 def _from_log(args: Args) -> int:
-    from odice.cli.estimates import show, write
+    from odice.cli.estimates import show, write, write_page
     from odice.evaluation.ope.estimate import estimate
     from odice.policy import open_policy
+    from odice.training.run import Run
 
     for flag in ("env", "video", "reference", "max_steps"):
         if getattr(args, flag) is not None:
             raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
     settings = {**args.log.settings(), "seed": args.seed, "candidates": _candidates(args)}
-    estimates = estimate(policy, args.log.load(policy), **settings)
+    data = args.log.load(policy)
+    estimates = estimate(policy, data, **settings)
     show(str(args.policy), estimates)
+    if args.which == "last" and (args.policy / "config.json").exists():
+        Run.open(args.policy).remember(estimates.summary())
+    if args.page is not None:
+        write_page(args.page, policy, estimates, data, args.log, place=args.policy)
     if args.json is not None:
         write(args.json, {"policy": str(args.policy), "which": args.which, "seed": args.seed, **estimates.to_dict()})
     return 0

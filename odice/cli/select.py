@@ -28,11 +28,14 @@ class Args:
     """Seed of the estimators."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write everything to this file."""
+    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write a page (HTML) about the best policy, for the person who decides whether to use it."""
     log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
 
 
 def run(args: Args) -> int:
-    from odice.cli.estimates import write
+    from odice.cli.estimates import write, write_page
+    from odice.decision.page import candidate_row
     from odice.evaluation.ope.select import select
 
     if args.log.data is None:
@@ -41,6 +44,10 @@ def run(args: Args) -> int:
     data = args.log.load(*policies.values())
     selection = select(policies, data, seed=args.seed, **args.log.settings())
     _print(selection)
+    if args.page is not None:
+        best, rows = selection.ranked[0], [candidate_row(item) for item in selection.ranked]
+        details = {"place": best.name, "candidates": rows, "bounds": len(rows)}
+        write_page(args.page, policies[best.name], best.estimates, data, args.log, **details)
     if args.json is not None:
         write(args.json, selection.to_dict())
     return 0

@@ -1,4 +1,4 @@
-"""Propose which column of an undescribed table plays which role, each with its reason.
+"""Propose which column of an undescribed table plays which role, and why.
 
 Names alone are not enough: `stay_id`, `season`, `died`, `outcome` and `dose` are nobody's usual names. So the values
 count too: an identifier repeats in blocks, a time rises within them, an end is true at most once per block and there
@@ -157,7 +157,8 @@ class _Proposer:
                 self._set(name, "left out", "a time")
 
     def _action(self) -> None:
-        hinted = self._hinted("action", self._choice)
+        priced = lambda name: hint(name, "cost") is not None and hint(name, "action") != 0
+        hinted = self._hinted("action", lambda name: self._choice(name) and not priced(name))
         if not hinted:
             self._before_reward()
             return
@@ -211,15 +212,24 @@ class _Proposer:
         if self._has("reward"):
             return
         flags = [name for name in self.table.columns if is_binary(self.table[name]) and speaks_of(name, "bad")]
-        open_flags = [name for name in flags if name not in self.roles or self.roles[name].role == "terminated"]
-        if not open_flags:
-            self._ask("No column looks like the reward: which one says how good a step was?", "reward")
+        name = next((n for n in flags if n not in self.roles or self.roles[n].role == "terminated"), None)
+        if name is None:
+            self._first_result()
             return
-        name = open_flags[0]
         self.formula = f"-last({quoted(name)})" if self._repeated(name, blocks) else f"-{quoted(name)}"
         if name not in self.roles:
             self._set(name, "outcome", "its name: what should not happen", sure=False)
         self._ask(f"No column looks like the reward; it is taken as {self.formula}.", "reward", self.formula)
+
+    def _first_result(self) -> None:
+        """Take the first number after the action as the reward, or ask for one."""
+        after = [name for name in self._free() if self._numeric(name) and self._stands_after_action(name)]
+        if not after:
+            self._ask("No column looks like the reward: which one says how good a step was?", "reward")
+            return
+        self._set(after[0], "reward", "the first number after the action", sure=False)
+        text = f"{after[0]} is taken as the reward, and more of it as better: it is the first number after the action."
+        self._ask(text, "reward", after[0])
 
     def _repeated(self, name: str, blocks: np.ndarray | None) -> bool:
         """Whether a column has one value in all rows of an episode, and not the same in all episodes."""
@@ -258,10 +268,9 @@ class _Proposer:
         last = [name for name, values in flags.items() if values.any() and only_last(values, blocks)]
         best = max(last, key=lambda name: (hint(name, "terminated") is not None, flags[name].sum()), default=None)
         for name in last:
-            if name == best:
-                self._set(name, "terminated", "it is true in the last row of some episodes and nowhere else")
-            else:
-                self._set(name, "left out", "it is true only in last rows: known when the episode is over")
+            self._set(name, "left out", "it is true only in last rows: known when the episode is over")
+        if best is not None:
+            self._set(best, "terminated", "it is true in the last row of some episodes and nowhere else")
 
     def _known_later(self, blocks: np.ndarray | None) -> None:
         """Leave out what is only known when the episode is over."""

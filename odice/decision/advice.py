@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.ope.verdict import FEW_EPISODES, MAX_OUTSIDE
-from odice.reports.html import number
+from odice.reports import html
 
 if TYPE_CHECKING:
     from odice.decision.judge import Judgment
 
 Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
 TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be said"
+
+
+def number(value: float | None) -> str:
+    """Three digits are enough for a person who decides."""
+    return html.number(value, 3)
 
 
 def advice(judgment: Judgment, health: str | None = None, per: str = "episode") -> tuple[Advice, str]:

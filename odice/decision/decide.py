@@ -24,7 +24,7 @@ from odice.data.load import load
 from odice.data.schema import Schema
 from odice.decision.advice import Advice, advice
 from odice.decision.judge import Judgment, judge, steps_that_count
-from odice.decision.page import Paths, decision_page
+from odice.decision.page import Paths, candidate_row, decision_page
 from odice.decision.read import Ask, Say, checked, is_table, proposed_schema, time_span
 from odice.errors import OdiceError
 from odice.evaluation.ope.episodes import check_log
@@ -32,7 +32,6 @@ from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
-from odice.reports.html import number
 from odice.training.progress import duration
 from odice.training.run import Run
 from odice.training.train import train
@@ -156,9 +155,11 @@ def decide(
         if number == 0 or limit is not None
     }
     best = next((item for item in selection.ranked if _allowed(item, judgments)), selection.ranked[0])
+    for item in selection.ranked:
+        runs[item.name].remember(item.estimates.summary())
     per = "row" if int(data.lengths.max()) == 1 else "episode"
     judgment = judgments[best.name]
-    path = runs[best.name].path / "policy" / "last"
+    path = policies[best.name].with_scores(best.estimates.summary()).save(folder / "policy")
     told = advice(judgment, best.health, per)
     file = Path(schema) if isinstance(schema, str | Path) else None
     decision = Decision(*told, path, best.name, selection, judgment, folder / "decision.html", file)
@@ -203,23 +204,6 @@ def _train(
 def _allowed(item: Ranked, judgments: Mapping[str, Judgment]) -> bool:
     known = judgments.get(item.name)
     return item.verdict.answer == "better" and not item.refused and known is not None and known.keeps_limit != "broken"
-
-
-def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:
-    """Return a row of the table of all policies that were compared."""
-    gain = item.estimates.estimates["fqe"].improvement
-    bound = item.verdict.lower_bound
-    row = {
-        "policy": item.name,
-        "gain, estimated": f"{gain.mean:+.4g}",
-        "at least": "no bound" if bound is None else f"{bound:+.4g}",
-        "answer": item.verdict.answer,
-        "training": item.health or "not checked",
-    }
-    if judgment is not None and judgment.limit is not None and judgment.cost is not None:
-        row["cost, at most"] = number(judgment.cost.policy.high)
-        row["limit"] = str(judgment.keeps_limit)
-    return row
 
 
 def _write(decision: Decision, page: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from odice.decision.advice import STAY, TRY, advice
+from odice.decision.advice import STAY, TRY, advice, number
 from odice.decision.judge import Effect, Judgment
 from odice.evaluation.changes import action_names, changes
 from odice.evaluation.trial import episodes_needed
@@ -16,6 +16,7 @@ from odice.reports.charts import histogram
 
 if TYPE_CHECKING:
     from odice.data.dataset import Dataset
+    from odice.evaluation.ope.select import Ranked
 
 POWER = 0.8
 WAYS = {
@@ -168,7 +169,7 @@ def _gain_sentence(judgment: Judgment, per: str) -> str:
     more = "more" if gain.mean >= 0 else "less"
     sure = f"{100 * judgment.estimates.verdict.confidence:.3g} %"
     text = (
-        f"Compared with today the policy would earn about {html.number(abs(gain.mean))} {more} per {per}: between "
+        f"Compared with today the policy would earn about {number(abs(gain.mean))} {more} per {per}: between "
         f"{_signed(gain.low)} and {_signed(gain.high)}, {sure} sure."
     )
     bound = judgment.estimates.verdict.lower_bound
@@ -178,16 +179,16 @@ def _gain_sentence(judgment: Judgment, per: str) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{html.number(abs(value))}"
+    return f"{'+' if value >= 0 else '−'}{number(abs(value))}"
 
 
 def _range(item: Any) -> str:
-    return f"{html.number(item.mean)} ({html.number(item.low)} to {html.number(item.high)})"
+    return f"{number(item.mean)} ({number(item.low)} to {number(item.high)})"
 
 
 def _row(item: Effect) -> dict[str, str]:
     change = f"{_signed(item.change.mean)} ({_signed(item.change.low)} to {_signed(item.change.high)})"
-    return {"name": item.name, "today": html.number(item.today.mean), "change": change}
+    return {"name": item.name, "today": number(item.today.mean), "change": change}
 
 
 def _interval_bars(gain: Effect, low: float, high: float) -> list[dict[str, Any]]:
@@ -214,15 +215,15 @@ def _cost_sentence(judgment: Judgment, per: str) -> str:
         return ""
     change, cost = judgment.cost.change, judgment.cost.policy
     sentence = (
-        f"Today a{'n' if per == 'episode' else ''} {per} costs {html.number(judgment.cost.today.mean)}. The policy "
-        f"would cost about {html.number(abs(change.mean))} {'more' if change.mean >= 0 else 'less'}: between "
+        f"Today a{'n' if per == 'episode' else ''} {per} costs {number(judgment.cost.today.mean)}. The policy "
+        f"would cost about {number(abs(change.mean))} {'more' if change.mean >= 0 else 'less'}: between "
         f"{_signed(change.low)} and {_signed(change.high)}."
     )
     told = {
-        "kept": f"It stays within the limit of {html.number(judgment.limit)}.",
-        "broken": f"It breaks the limit of {html.number(judgment.limit)}.",
-        "not known": f"It may reach {html.number(cost.high)}; whether it stays within the limit of "
-        f"{html.number(judgment.limit)} is not known.",
+        "kept": f"It stays within the limit of {number(judgment.limit)}.",
+        "broken": f"It breaks the limit of {number(judgment.limit)}.",
+        "not known": f"It may reach {number(cost.high)}; whether it stays within the limit of "
+        f"{number(judgment.limit)} is not known.",
         None: "No limit on the cost was given.",
     }
     return f"{sentence} {told[judgment.keeps_limit]}"
@@ -300,3 +301,20 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
     words += [f"--schema {paths.schema}"] if paths.schema else []
     words += [f"--policy {paths.policy}"] if paths.policy else []
     return Trial(gain, episodes_needed(returns, gain, power=POWER), " ".join(words))
+
+
+def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:
+    """Return a row of the table of all policies that were compared."""
+    gain = item.estimates.estimates["fqe"].improvement
+    bound = item.verdict.lower_bound
+    row = {
+        "policy": item.name,
+        "gain, estimated": f"{gain.mean:+.4g}",
+        "at least": "no bound" if bound is None else f"{bound:+.4g}",
+        "answer": item.verdict.answer,
+        "training": item.health or "not checked",
+    }
+    if judgment is not None and judgment.limit is not None and judgment.cost is not None:
+        row["cost, at most"] = number(judgment.cost.policy.high)
+        row["limit"] = str(judgment.keeps_limit)
+    return row

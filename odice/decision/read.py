@@ -59,7 +59,7 @@ def proposed_schema(log: Path, place: Path, ask: Ask | None, say: Say, cost_limi
 def _answered(proposal: Proposal, question: Question, ask: Ask | None, say: Say) -> Proposal:
     """The proposal after one question; an answer that does not fit is asked for again."""
     if ask is None:
-        say(f"taken for granted: {question.text}")
+        say(f"{'taken for granted' if question.default else 'open'}: {question.text}")
         return proposal
     while True:
         answer = ask(question, proposal)

@@ -246,4 +246,4 @@ def _examples(
 def _action(action: Any, names: list[str], data: Dataset) -> str:
     if data.discrete:
         return names[int(action)]
-    return ", ".join(f"{name} {value:.4g}" for name, value in zip(names, action, strict=True))
+    return ", ".join(f"{name} {value:.3g}" for name, value in zip(names, action, strict=True))

@@ -7,8 +7,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from odice.encoding import Column, size
+
 if TYPE_CHECKING:
     from odice.policy.policy import Policy
+
+UNSCORED = "None were measured; `odice evaluate POLICY --data LOG` estimates what it earns."
 
 
 def model_card(policy: Policy) -> str:
@@ -19,15 +23,15 @@ def model_card(policy: Policy) -> str:
         "tanh": "tanh of the mean",
         "argmax": "the most likely action",
     }
-    actions = f"one of {policy.action_dim}" if policy.discrete else f"vector of {policy.action_dim}, {_bounds(policy)}"
+    data = {key: value for key, value in (about.get("data") or {}).items() if key != "schema"}
     facts = {
         "algorithm": about.get("algorithm") or "unknown",
         "environment": policy.env_id or "none (trained without one)",
         "observation": f"vector of {policy.obs_dim}, {'normalized inside' if policy.obs_mean is not None else 'raw'}",
-        "action": actions,
+        "action": _actions(policy),
         "network": f"{' - '.join(map(str, layout.sizes))}, {layout.activation}; {output[layout.output]}",
         "gradient updates": about.get("step"),
-        **{f"data {key}": value for key, value in (about.get("data") or {}).items()},
+        **{f"data {key}": value for key, value in data.items()},
     }
     lines = [
         f"# Policy: {_cell(about.get('algorithm') or 'unknown')} for {_cell(policy.env_id or 'an unnamed task')}",
@@ -36,9 +40,10 @@ def model_card(policy: Policy) -> str:
         "",
         *_table(("", ""), {key: value for key, value in facts.items() if value is not None}),
         "",
+        *_columns(policy),
         "## Scores",
         "",
-        *(_table(("measure", "value"), about["scores"]) if about.get("scores") else ["None were measured."]),
+        *(_table(("measure", "value"), about["scores"]) if about.get("scores") else [UNSCORED]),
         "",
         "## Health",
         "",
@@ -50,7 +55,7 @@ def model_card(policy: Policy) -> str:
         "import odice",
         "",
         'policy = odice.Policy.load("PATH/TO/THIS/FOLDER")',
-        f"action = policy(observation)  # a raw vector of {policy.obs_dim}, or a batch of them; numpy in and out",
+        *_use(policy),
         "```",
         "",
         "It has only seen the states of its data: check it where it will act, first in simulation or under "
@@ -64,6 +69,52 @@ def model_card(policy: Policy) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _actions(policy: Policy) -> str:
+    """What comes out, by name where the log has names."""
+    names = ", ".join(policy.action_names)
+    if policy.discrete:
+        words = f": {', '.join(policy.choices)}" if policy.choices else ""
+        return f"{f'{names}, ' if names else ''}one of {policy.action_dim}{words}"
+    return f"{names or f'vector of {policy.action_dim}'}, {_bounds(policy)}"
+
+
+def _columns(policy: Policy) -> list[str]:
+    """What a row needs: every column, its values or range in the log, and what stands for a missing one."""
+    if not policy.columns:
+        return []
+    lines, at = ["## Columns of a row", "", "| column | in the log | if it is missing |", "|---|---|---|"], 0
+    for column in policy.columns:
+        lacking = "is known as missing" if column.get("indicator") else "must be there"
+        lacking = f"{column['fill']:g} stands in its place" if "fill" in column else lacking
+        if column.get("values") and not column.get("indicator"):
+            lacking = "the commonest stands in its place, and `choose` says fall back"
+        lines.append(f"| {_cell(column['name'])} | {_cell(_seen(policy, column, at))} | {lacking} |")
+        at += size(column)
+    return [*lines, ""]
+
+
+def _seen(policy: Policy, column: Column, at: int) -> str:
+    """The values of a column in the log."""
+    if values := column.get("values"):
+        return ", ".join(map(str, values))
+    guard = policy.guard
+    if guard is None or column.get("width", 1) > 1:
+        return "numbers"
+    unit = f" {guard.units[at]}" if guard.units and guard.units[at] else ""
+    return f"{guard.low[at]:g} to {guard.high[at]:g}{unit}"
+
+
+def _use(policy: Policy) -> list[str]:
+    if not policy.columns:
+        return [
+            f"action = policy(observation)  # a raw vector of {policy.obs_dim}, or a batch of them; numpy in and out"
+        ]
+    return [
+        "choice = policy.choose(row)  # a mapping from columns to values; or a list of rows, or a data frame",
+        "choice.action, choice.decision, choice.why",
+    ]
 
 
 def _health(health: dict[str, Any]) -> list[str]:

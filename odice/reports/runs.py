@@ -19,7 +19,7 @@ from odice.d4rl import normalized_score
 from odice.errors import OdiceError
 from odice.training.directory import log_checksum, read_record
 from odice.training.loggers import MAX_STEP, rows
-from odice.training.run import Run
+from odice.training.run import ESTIMATE, Run
 
 MAX_NAME = 80
 FILES = (".parquet", ".csv", ".npz", ".hdf5", ".h5", ".json", ".jsonl", ".arrow", ".feather")
@@ -65,6 +65,8 @@ class RunRecord:
     updates_per_second: float | None
     health: str | None
     """The verdict of the run's own health checks, where there is one."""
+    estimate: str | None = None
+    """Whether a log says that its policy is better, where it was judged by one."""
 
 
 def read_runs(paths: Iterable[str | Path | Run]) -> tuple[list[RunRecord], list[str]]:
@@ -97,6 +99,8 @@ def read_run(path: Path) -> RunRecord:
     done += [point.step for point in evaluations[-1:]]
     health = result.get("health")
     verdict = health.get("verdict") if isinstance(health, Mapping) else None
+    judged = read_record(path / ESTIMATE) if (path / ESTIMATE).exists() else {}
+    answer = judged.get("answer")
     return RunRecord(
         path=path,
         data=data_name(str(facts.get("source", "unknown data"))),
@@ -110,6 +114,7 @@ def read_run(path: Path) -> RunRecord:
         evaluations=evaluations,
         updates_per_second=float(np.median(rates)) if rates else None,
         health=clean(verdict) if isinstance(verdict, str) else None,
+        estimate=clean(answer) if isinstance(answer, str) else None,
     )
 
 

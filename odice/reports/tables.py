@@ -220,10 +220,16 @@ def _value(group: Group) -> float | None:
 
 def spread(group: Group, best: bool) -> Cell:
     if group.interval is None:
-        return Cell("unfinished" if len(group.finished) < len(group.runs) else "not evaluated")
+        return Cell("unfinished" if len(group.finished) < len(group.runs) else _by_log(group))
     mean = group.interval.value
     around = "" if group.std is None else f" ± {_text(group.std, _places(mean, group.scored))}"
     return Cell(f"{_text(mean, _places(mean, group.scored))}{around}", mean, best)
+
+
+def _by_log(group: Group) -> str:
+    """What a log says about runs without an environment, as `odice evaluate --data` left it."""
+    answers = sorted({run.estimate for run in group.finished if run.estimate})
+    return f"by the log: {' or '.join(answers)}" if answers else "not judged yet (odice evaluate RUN --data LOG)"
 
 
 def _ends(interval: BootstrapInterval | None, scored: bool) -> str:

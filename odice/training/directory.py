@@ -174,10 +174,7 @@ class RunDirectory:
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file that is either complete or not there."""
-        with complete_file(self.path / name) as temporary:
-            temporary.write_text(
-                json.dumps(sealed(jsonable(content, words=True)), indent=1, allow_nan=False) + "\n", "utf-8"
-            )
+        write_record(self.path / name, content)
 
     def _sweep(self) -> None:
         """Undo what a killed process left half-written."""
@@ -191,6 +188,14 @@ def _try_lock(file: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one of a run's JSON files, completely or not at all."""
+    with complete_file(path) as temporary:
+        temporary.write_text(
+            json.dumps(sealed(jsonable(content, words=True)), indent=1, allow_nan=False) + "\n", "utf-8"
+        )
 
 
 def read_record(path: Path) -> dict[str, Any]:

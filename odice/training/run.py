@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,14 @@ from odice.d4rl import brief
 from odice.errors import OdiceError
 from odice.notebook import facts
 from odice.policy.policy import Policy
-from odice.training.directory import log_checksum, read_record
+from odice.training.directory import log_checksum, read_record, write_record
 from odice.training.loggers import rows
 
 if TYPE_CHECKING:
     import polars
     from matplotlib.figure import Figure
+
+ESTIMATE = "estimate.json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,6 +57,16 @@ class Run:
     def best_policy(self) -> Policy:
         """The policy of the best evaluation. It is chosen with the environment's help: report the last one too."""
         return Policy.load(self._one() / "policy" / "best")
+
+    @property
+    def estimate(self) -> dict[str, Any]:
+        """What `odice evaluate --data` or `odice decide` last said about its policy; empty if neither was run."""
+        path = self._one() / ESTIMATE
+        return read_record(path) if path.exists() else {}
+
+    def remember(self, estimate: Mapping[str, Any]) -> None:
+        """Keep what a log says about the policy, for `odice report`."""
+        write_record(self._one() / ESTIMATE, estimate)
 
     @property
     def metrics(self) -> polars.DataFrame:

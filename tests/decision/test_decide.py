@@ -8,7 +8,8 @@ import pytest
 
 import odice
 from odice.cli.main import main
-from odice.decision.page import advice
+from odice.decision.advice import advice
+from odice.decision.judge import judge
 from odice.errors import OdiceError
 
 SMALL = {"policy_hidden": (16, 16), "batch_size": 64}
@@ -68,6 +69,72 @@ def test_the_policy_was_judged_by_episodes_it_did_not_learn_from(decided):
     _, decision, _ = decided
     assert decision.estimates.episodes == round(0.3 * 240)
     assert "held out" in decision.estimates.judged_by
+
+
+@pytest.mark.parametrize(("limit", "kept", "told"), [(9.0, "kept", None), (0.001, "broken", "go on as before")])
+def test_a_limit_on_the_cost_is_part_of_the_answer(decided, limit, kept, told):
+    log, decision, _ = decided
+    data = odice.load(log, schema=decision.schema)
+    policy = odice.Policy.load(decision.policy)
+    judgment = judge(policy, data, decision.estimates, limit=limit)
+    assert judgment.keeps_limit == kept
+    assert judgment.cost.today.mean == pytest.approx(0.1, abs=0.03)  # half of two offers at 0.1
+    if told and decision.advice != "go on as before":
+        assert advice(judgment)[0] == told
+        assert "cost too much" in advice(judgment)[1]
+
+
+def test_a_limit_needs_a_cost(tmp_path):
+    log = tmp_path / "log.csv"
+    pl.read_csv(shop(tmp_path / "shop.csv", 40)).drop("cost").write_csv(log)
+    with pytest.raises(OdiceError, match="a cost limit needs a cost"):
+        odice.decide(log, out=tmp_path / "out", cost_limit=1.0)
+
+
+def test_the_run_remembers_its_schema(decided, capsys, tmp_path):
+    """The command that a run prints at its end works as it is, and leaves its answer for a report."""
+    log, decision, _ = decided
+    run = decision.page.parent / "candidates" / "clone"
+    assert main(["evaluate", str(run), "--data", str(log), "--page", str(tmp_path / "page.html")]) == 0
+    assert "a bound on one side" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "Should we use this policy?" in page
+    assert "Where <b>score" in page
+    assert "<script" not in page
+    assert main(["report", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "not evaluated" not in said
+    assert "by the log" in said
+    estimates = odice.estimate(odice.Policy.load(run / "policy" / "last"), log)
+    again = odice.estimate(odice.Policy.load(run / "policy" / "last"), log, schema=decision.schema)
+    assert estimates.verdict == again.verdict
+    two = [str(decision.page.parent / "candidates" / name) for name in ("clone", "best")]
+    assert main(["select", *two, "--data", str(log), "--page", str(tmp_path / "select.html")]) == 0
+    assert "Policies that were compared" in (tmp_path / "select.html").read_text()
+
+
+def test_the_schema_repeats_the_session(decided, tmp_path):
+    log, decision, _ = decided
+    again = odice.decide(log, schema=decision.schema, out=tmp_path / "again", steps=300, candidates=CANDIDATES)
+    same = {"policy", "schema"}
+    one, two = ({k: v for k, v in each.to_dict().items() if k not in same} for each in (decision, again))
+    assert one == two
+
+
+def test_the_policy_acts_on_rows_and_its_card_names_them(decided):
+    _, decision, _ = decided
+    policy = odice.Policy.load(decision.policy)
+    choice = policy.choose({"score": 2.0})
+    assert choice.action in ("a", "b")
+    assert choice.decision == "act"
+    far = policy.choose({"score": 500.0})
+    assert far.decision == "fall back"
+    assert "the log has" in far.why[0]
+    assert [each.action for each in policy.choose(pl.DataFrame({"score": [2.0, 2.0]}))] == [choice.action] * 2
+    assert policy.guard.explain({"score": 500.0}) == list(far.why)
+    card = (decision.policy / "README.md").read_text()
+    for words in ("one of 2: a, b", "| score |", "policy.choose", "more than the log, estimated"):
+        assert words in card
 
 
 def test_what_health_refuses_is_never_advised(decided):

@@ -220,5 +220,5 @@ raise SystemExit(main(["train", "--data", {str(tmp_path / "log.npz")!r}, "--algo
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "not evaluated" in done.stdout
+    assert "not judged yet" in done.stdout
     assert "Results" in done.stdout

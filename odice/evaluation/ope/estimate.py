@@ -97,6 +97,19 @@ class Estimates:
         head = ("estimator", "return", "more than the behavior", "used for the verdict")
         return table(str(self.verdict), head, [("behavior", text(self.behavior), "", ""), *rows], self.judged_by)
 
+    def summary(self) -> dict[str, Any]:
+        """The answer in a few values: for a policy's card, and for a report."""
+        gain = self.estimates["fqe"].improvement
+        return {
+            "answer": self.verdict.answer,
+            "more than the log, estimated": gain.mean,
+            "more than the log, at least": self.verdict.lower_bound,
+            "the log": self.behavior.mean,
+            "why": self.verdict.reason,
+            "judged by": f"{self.episodes} episodes of {self.source}",
+            "discount": self.discount,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         fields = {key: value for key, value in vars(self).items() if key not in ("estimates", "verdict")}
