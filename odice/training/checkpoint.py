@@ -58,7 +58,13 @@ class Checkpoints:
 
         logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax has to say, our errors say in words
         self._ocp, self._keep, self._folder = ocp, keep, folder.absolute()
-        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, max_to_keep=None)
+        alone = ocp.options.MultiprocessingOptions()
+        if jax.process_count() > 1:  # each process keeps its own: the first one the run's
+            own = jax.process_index()
+            alone = ocp.options.MultiprocessingOptions(own, {own}, f"process-{own}")
+        options = ocp.CheckpointManagerOptions(
+            enable_async_checkpointing=False, max_to_keep=None, create=False, multiprocessing_options=alone
+        )
         try:
             make_folder(self._folder)
             refuse_links_in(self._folder)  # orbax would write and delete behind them

@@ -24,7 +24,9 @@ from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, s
 from odice.data.dataset import Dataset
 from odice.data.transitions import to_transitions
 from odice.errors import Diverged, Interrupted, OdiceError
+from odice.training.devices import SEED, Devices, put
 from odice.training.holdout import look
+from odice.training.hosts import agree, from_first
 from odice.training.prepare import sample
 from odice.training.recorder import Context, Recorder
 from odice.training.run import Run
@@ -75,39 +77,45 @@ def block_length(length: int, most: int = 64) -> int:
 Chunk = Callable[[Any, Transitions, Any, Any], tuple[Any, Metrics]]
 
 
-def make_chunk(algo: Algo, batch_size: int, length: int, *, seeds: bool = False) -> Chunk:
+def make_chunk(
+    algo: Algo, batch_size: int, length: int, *, seeds: bool = False, devices: Devices | None = None
+) -> Chunk:
     """`chunk(state, transitions, seed, first_step) -> (state, metrics)`: `length` updates, metrics averaged over them.
 
     The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
-    all seeds advance in one `vmap`. Batches are gathered before the updates that use them, not inside: a compiler may
-    fuse a gather into the arithmetic and change its last bits, and then training from disk would differ.
+    all seeds advance in one `vmap`. With `devices` each gathers and works on its share of every batch. Batches are
+    gathered before the updates that use them, not inside: a compiler may fuse a gather into the arithmetic and change
+    its last bits, and then training from disk would differ.
     """
 
     def chunk(state, transitions: Transitions, seed, first_step):
         _, loop_key = seed_keys(seed)
 
+        split = devices.split if devices else lambda rows: rows
+
         def block(state, steps):
-            batches = transitions.batch(sample_batches(loop_key, steps, batch_size, transitions.size))
+            batches = transitions.batch(split(sample_batches(loop_key, steps, batch_size, transitions.size)))
             if algo.initial_states:
                 first = transitions.initial
                 if first is None:
                     raise ValueError("the algorithm asks for initial states, but the transitions do not name them")
-                chosen = first[sample_apart(loop_key, steps, batch_size, first.shape[0], INITIAL)]
+                chosen = first[split(sample_apart(loop_key, steps, batch_size, first.shape[0], INITIAL))]
                 batches = batches._replace(initial_obs=transitions.obs[chosen])
             if algo.expert:
                 expert = transitions.expert
                 if expert is None:
                     raise ValueError("the algorithm asks for demonstrations, but the transitions do not name them")
-                chosen = expert[sample_apart(loop_key, steps, batch_size, expert.shape[0], EXPERT)]
+                chosen = expert[split(sample_apart(loop_key, steps, batch_size, expert.shape[0], EXPERT))]
                 batches = batches._replace(expert=transitions.batch(chosen))
-            return run_updates(algo, loop_key, state, steps, batches)
+            return run_updates(algo, loop_key, state, steps, split(batches))
 
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
         state, metrics = jax.lax.scan(block, state, steps.reshape(-1, block_length(length)))
         return state, jax.tree.map(jnp.mean, metrics)
 
-    mapped = jax.vmap(chunk, in_axes=(0, None, 0, None)) if seeds else chunk
-    return jax.jit(mapped, donate_argnums=0)
+    if seeds:
+        chunk = jax.vmap(chunk, in_axes=(0, None, 0, None), spmd_axis_name=SEED if devices else None)
+    return jax.jit(chunk, donate_argnums=0, out_shardings=devices.state(seeds) if devices else None)
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
@@ -120,10 +128,18 @@ class Loop:
         context: What the run shares with its recorders.
         recorders: One for each seed; they write what the loop computes.
         make_chunk: Makes the compiled program for so many updates.
+        devices: Where it runs, if not on the default device.
     """
 
-    def __init__(self, context: Context, recorders: list[Recorder], make_chunk: Callable[..., Any]):
+    def __init__(
+        self,
+        context: Context,
+        recorders: list[Recorder],
+        make_chunk: Callable[..., Any],
+        devices: Devices | None = None,
+    ):
         self._prepared, self._algo, _, self._display, self._stop = context
+        self._devices = devices
         self._settings = self._prepared.settings
         self._recorders, self._make_chunk = recorders, make_chunk
         self._many = len(recorders) > 1
@@ -131,26 +147,30 @@ class Loop:
         self._seed = jnp.asarray(seeds) if self._many else seeds[0]
         self._chunks: dict[int, Any] = {}
         self._sample = sample(self._prepared.source) if self._settings.options.diagnostics else None
+        self._where = devices.state(self._many) if devices else None
+        self._source: Any = self._prepared.source
+        if isinstance(self._source, Transitions):
+            self._source = put(self._source, devices and devices.everywhere)
         self._waiting: list[tuple[int, int, Any]] = []
 
     def run(self) -> list[Run]:
         """Train to the end, or until a signal asks for an end (`Interrupted`); gives the finished runs."""
         options, steps = self._settings.options, self._settings.options.steps or 0
         self.step, self.state = self._start()
-        if self._stop.requested:  # nothing has been done since the checkpoint
+        if agree(self._stop.requested):  # nothing has been done since the checkpoint
             raise self._interrupted()
         try:
             while self.step < steps and self._alive() and not self._enough():
                 self._advance(min(self._settings.chunk_steps, steps - self.step))
                 # read once: a signal after this waits for the next chunk
-                at_end, stopping = self.step == steps, self._stop.requested
+                at_end, stopping = self.step == steps, agree(self._stop.requested)
                 evaluate = self.step % (options.eval_every or steps) == 0 or at_end
                 save = self._saved + options.checkpoint_every <= self.step or at_end or stopping
                 if evaluate or save:
                     self._boundary(evaluate, save)
                 if self._enough() and self._saved < self.step:
                     self._boundary(evaluate=False, save=True)
-                if (stopping or self._left_due()) and not at_end:
+                if not at_end and (stopping or (evaluate and agree(self._left_due()))):
                     raise self._interrupted()
             return self._finish()
         except OSError as error:
@@ -169,7 +189,7 @@ class Loop:
         def initial(seed: Any) -> Any:
             return initial_state(self._algo, seed)
 
-        first = jax.jit(jax.vmap(initial) if self._many else initial)
+        first = jax.jit(jax.vmap(initial) if self._many else initial, out_shardings=self._where)
         like = jax.eval_shape(first, self._seed)  # traced once, for the shapes and for the state
         if self._many:
             like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)
@@ -179,20 +199,22 @@ class Loop:
             restored = [recorder.restore(like, at_most) for recorder in self._recorders]
         for recorder, checkpoint in zip(self._recorders, restored, strict=True):
             recorder.begin(checkpoint)
-        self._saved = restored[0].step if restored[0] else 0
-        if restored[0] is None:
+        self._saved = int(from_first(np.int32(restored[0].step if restored[0] else 0)))
+        if not self._saved:
             return 0, first(self._seed)
         self._display.note(f"continuing {self._recorders[0].directory.path} from step {self._saved:,}")
-        states = [one.arrays["state"] for one in restored if one]
+        states = [one.arrays["state"] for one in restored if one] or [None]  # only the first process has any
         state = jax.tree.map(lambda *leaves: np.stack(leaves), *states) if self._many else states[0]
-        return self._saved, jax.device_put(state)
+        return self._saved, put(from_first(state, like), self._where)
 
     def _advance(self, length: int) -> None:
         """Start the next chunk, and record the one before while it runs."""
         if length not in self._chunks:
             batch_size = self._settings.config.batch_size
-            self._chunks[length] = self._make_chunk(self._algo, batch_size, length, seeds=self._many)
-        self.state, metrics = self._chunks[length](self.state, self._prepared.source, self._seed, self.step)
+            self._chunks[length] = self._make_chunk(
+                self._algo, batch_size, length, seeds=self._many, devices=self._devices
+            )
+        self.state, metrics = self._chunks[length](self.state, self._source, self._seed, self.step)
         self.step += length
         self._waiting.append((self.step, length, metrics))
         if len(self._waiting) > 1:
@@ -233,7 +255,7 @@ class Loop:
         return measures | {name: float(number) for name, number in feature_products(network, self._sample).items()}
 
     def _finish(self) -> list[Run]:
-        if not all(recorder.settle() for _, recorder in self._alive()):
+        if agree(not all(recorder.settle() for _, recorder in self._alive())):
             raise self._interrupted()
         states = self._host_states()
         runs = [Run(one.directory.path, one.finish(self.step, states[i])) for i, one in self._alive()]

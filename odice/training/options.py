@@ -102,6 +102,14 @@ class RunFlags:
     """Log gradient norms and cosine, the feature product grad V(s).grad V(s'), and V's range."""
     parallel: Literal["auto", "processes", "vmap"] = "auto"
     """How several seeds run: one process per core (CPU), or all in one `vmap` (accelerator)."""
+    devices: int | Literal["all"] | None = None
+    """Divide every batch over so many devices (GPUs, TPU cores), or over all of them; by default one is used."""
+    coordinator: str | None = None
+    """HOST:PORT of the first of several processes that train one run together; `auto` under Slurm, MPI or on a TPU
+    pod. Each process is started with the same command but for --process."""
+    process: str | None = None
+    """I/N: this is the I-th of N processes, from 1/N to N/N; the first one listens at --coordinator and writes the
+    run."""
     quiet: bool = False
     """Print nothing but warnings and errors."""
     plugin: tuple[str, ...] = ()
@@ -123,6 +131,7 @@ class RunFlags:
         for name in ("reward_scale", "reward_shift"):
             if not math.isfinite(getattr(self, name) or 0.0):
                 raise OdiceError(f"{name} must be a finite number, got {getattr(self, name)}.")
+        self._check_devices()
         if self.imitation:
             self._check_imitation()
         elif self.episode or self.suboptimal or self.absorbing or self.final_obs == "next-reset":
@@ -130,6 +139,23 @@ class RunFlags:
                 "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add "
                 "--imitation."
             )
+
+    def _check_devices(self) -> None:
+        if isinstance(self.devices, int) and self.devices < 1:
+            raise OdiceError(f"devices must be at least 1, or `all`; got {self.devices}.")
+        if self.devices is not None and self.seeds and self.parallel == "processes":
+            raise OdiceError("--devices divides the work of one process; leave out --parallel processes.")
+        if self.coordinator is None:
+            if self.process is not None:
+                raise OdiceError("--process says which process this is; name the first one's with --coordinator.")
+            return
+        if self.coordinator != "auto" and self.process is None:
+            raise OdiceError("--coordinator HOST:PORT needs --process I/N: which of how many processes this is.")
+        if self.devices not in (None, "all"):
+            raise OdiceError("Several processes use all of their devices; leave out --devices.")
+        for name in ("seeds", "patience"):
+            if getattr(self, name) is not None:
+                raise OdiceError(f"--{name} is for one process; leave it out, or leave out --coordinator.")
 
     def _check_imitation(self) -> None:
         if self.stream:

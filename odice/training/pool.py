@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -87,8 +87,22 @@ class Pool:
             worker.process.wait()
 
 
-def start(name: str, command: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> Worker:
-    """Run Python with these arguments in a process that ends with this one."""
+def start(
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Worker:
+    """Run Python with these arguments in a process that ends with this one.
+
+    Args:
+        name: What it is called.
+        command: The arguments.
+        environment: Variables to set.
+        log: A file for what it says.
+        say: Without a file: what to do with each line; by default it is printed after the name.
+    """
     with _append(log) if log else nullcontext(subprocess.PIPE) as output:
         process = subprocess.Popen(
             [sys.executable, *command],
@@ -101,7 +115,8 @@ def start(name: str, command: Sequence[str], environment: Mapping[str, str], log
         )
     relay = None
     if process.stdout is not None:
-        relay = threading.Thread(target=_relay, args=(process.stdout, f"{name}  "), daemon=True)
+        say = say or (lambda line: print(f"{name}  {line}", end="", flush=True))
+        relay = threading.Thread(target=_relay, args=(process.stdout, say), daemon=True)
         relay.start()
     return Worker(name, process, relay)
 
@@ -110,10 +125,10 @@ def _append(log: Path) -> IO[bytes]:
     return os.fdopen(open_owned(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
-def _relay(lines: IO[str], prefix: str) -> None:
+def _relay(lines: IO[str], say: Callable[[str], None]) -> None:
     with lines:
         for line in lines:
-            print(f"{prefix}{line}", end="", flush=True)
+            say(line)
 
 
 def run_workers(

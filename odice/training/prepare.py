@@ -76,7 +76,7 @@ class Prepared(NamedTuple):
     about: About
     fitted: Fitted
     source: Transitions | Streamed
-    """What batches are made of."""
+    """What batches are made of: arrays of the host."""
     spec: Spec
     """What the algorithm sees."""
     probe: Probe
@@ -234,7 +234,7 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
         rows = to_transitions(seen, convention, columns)
         if options.suboptimal is not None:
             rows = rows._replace(expert=_expert_rows(seen, facts["demonstrations"], convention))
-        source = jax.device_put(rows)
+        source = rows
     if options.imitation and source.size < settings.config.batch_size:
         raise OdiceError(
             f"{dataset.meta.source}: the demonstrations have {source.size} transitions, fewer than one batch of "
@@ -313,4 +313,4 @@ def check_expert(algo: Algo, settings: Settings) -> str | None:
 def sample(source: Transitions | Streamed) -> Batch:
     """A fixed sample of the data, the same in every run on them."""
     rows = np.random.default_rng(0).integers(0, source.size, SAMPLE)
-    return source.gather(rows) if isinstance(source, Streamed) else source.batch(jax.numpy.asarray(rows))
+    return source.gather(rows) if isinstance(source, Streamed) else jax.device_put(source.batch(rows))

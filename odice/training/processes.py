@@ -24,7 +24,7 @@ from odice.training.settings import Settings, resolve
 def train_processes(seeds: list[Settings]) -> None:
     """Train every seed, as many at a time as there are cores; failures are raised when all have ended."""
     options = seeds[0].options
-    with _on_disk(options.data) as data, _on_disk(options.suboptimal) as suboptimal:
+    with on_disk(options.data) as data, on_disk(options.suboptimal) as suboptimal:
         commands = {f"seed-{each.options.seed}": worker_command(each, data, suboptimal) for each in seeds}
         where = f"the checkpoints are in {Path(options.out or '').parent}"
         codes = run_workers(commands, cores(), {} if len(seeds) == 1 else ONE_THREAD, where)
@@ -52,7 +52,7 @@ def worker_settings(known: dict[str, Any]) -> Settings:
 
 
 @contextmanager
-def _on_disk(data: Any) -> Iterator[str | None]:
+def on_disk(data: Any) -> Iterator[str | None]:
     """The data as something another process can open: a path or a name as it is, objects through a temporary store."""
     if data is None or isinstance(data, str | os.PathLike):
         yield None if data is None else os.fspath(data)

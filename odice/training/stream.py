@@ -15,6 +15,7 @@ import numpy as np
 
 from odice.core.sampling import INITIAL, sample_apart, sample_batches, seed_keys
 from odice.data.store import Streamed
+from odice.training.devices import SEED, Devices, put
 from odice.training.loop import block_length, run_updates
 from odice.types import Algo, Batch, Metrics
 
@@ -23,10 +24,13 @@ class StreamedChunk:
     """`chunk(state, source, seed, first_step) -> (state, metrics)`: as `make_chunk`, with a `Streamed` as the source.
 
     Bit for bit the result of the chunk in memory. It prefetches: calling it again with the next `first_step` (and the
-    same seed) finds its batches ready. With `seeds=True` state and seed carry a leading axis.
+    same seed) finds its batches ready. With `seeds=True` state and seed carry a leading axis. With `devices` each gets
+    its share of every batch.
     """
 
-    def __init__(self, algo: Algo, batch_size: int, length: int, *, seeds: bool = False):
+    def __init__(
+        self, algo: Algo, batch_size: int, length: int, *, seeds: bool = False, devices: Devices | None = None
+    ):
         def steps_from(first_step):
             steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
             return steps.reshape(-1, block_length(length))
@@ -54,10 +58,11 @@ class StreamedChunk:
             def rows(seed, first_step, size: int, episodes: int):
                 return jax.vmap(lambda each: one_seed(each, first_step, size, episodes))(seed)
 
-            chunk = jax.vmap(chunk, in_axes=(0, 0, 0, None))
+            chunk = jax.vmap(chunk, in_axes=(0, 0, 0, None), spmd_axis_name=SEED if devices else None)
         self._length = length
+        self._where = devices.batches(seeds) if devices else None
         self._rows = jax.jit(rows, static_argnames=("size", "episodes"))
-        self._run = jax.jit(chunk, donate_argnums=0)
+        self._run = jax.jit(chunk, donate_argnums=0, out_shardings=devices.state(seeds) if devices else None)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="odice-prefetch")
         self._ahead: tuple[tuple, Future[Batch]] | None = None
 
@@ -73,7 +78,7 @@ class StreamedChunk:
     def _gather(self, source: Streamed, seed: Any, first_step: int) -> Future[Batch]:
         # Asked for before the chunk that is about to run: on an accelerator it would otherwise wait behind it.
         chosen = self._rows(seed, first_step, size=source.size, episodes=source.n_episodes)
-        return self._pool.submit(lambda: jax.device_put(source.gather(*jax.device_get(chosen))))
+        return self._pool.submit(lambda: put(source.gather(*jax.device_get(chosen)), self._where))
 
     def _key(self, source: Streamed, seed: Any, first_step: int) -> tuple:
         return id(source), np.asarray(seed).tobytes(), first_step

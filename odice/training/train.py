@@ -17,10 +17,12 @@ from odice import __version__
 from odice.data.store import Streamed
 from odice.envs.make import own_env
 from odice.errors import OdiceError
-from odice.files import refuse_link
+from odice.files import checksum, refuse_link
 from odice.training.compilation import use_cache
+from odice.training.devices import Devices, choose_devices
 from odice.training.directory import RunDirectory, differences
 from odice.training.evaluations import BackgroundEvaluator
+from odice.training.hosts import agree, check_same, is_child, joined, run_child
 from odice.training.interrupt import Stop
 from odice.training.loop import Loop, make_chunk
 from odice.training.options import RunOptions
@@ -75,12 +77,16 @@ train.__signature__ = inspect.Signature(  # every option by name, in help() and 
 def train_settings(settings: Settings) -> Run:
     """Run what was decided: one seed, several in processes, or several in one `vmap`."""
     options = settings.options
+    if options.coordinator and not is_child():
+        run_child(settings)
+        folder = folder_of(settings)
+        return Run.open(folder) if (folder / "config.json").exists() else Run(folder, {})
     if options.seeds is None:
         return _train([settings])[0]
     each = [one_seed(settings, options.seed + i) for i in range(options.seeds)]
     for one in each:
         refuse_link(folder_of(one))  # these folders odice names; the user names the one that holds them
-    if _in_processes(options.parallel):
+    if options.devices is None and _in_processes(options.parallel):
         folders = [folder_of(one) for one in each]
         watched = not options.quiet and sys.stdout.isatty()
         with live(lambda: seeds_line(folders, options.steps or 0)) if watched else nullcontext():
@@ -122,27 +128,35 @@ def _train(seeds: list[Settings]) -> list[Run]:
     options = seeds[0].options
     use_cache()
     with ExitStack() as stack:
+        if options.coordinator:
+            seeds = [stack.enter_context(joined(seeds[0]))]
+        devices = choose_devices(
+            "all" if options.coordinator else options.devices, seeds[0].config.batch_size, len(seeds)
+        )
         directories = [stack.enter_context(RunDirectory(folder_of(each))) for each in seeds]
         display = stack.enter_context(Display(options.steps or 0, quiet=options.quiet))
         if options.resume and not all((each.path / "config.json").exists() for each in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
         prepared = prepare(seeds[0])
         evaluator = prepared.about.evaluator
-        evaluations = evaluator and BackgroundEvaluator(
-            evaluator,
-            options.eval_episodes or 10,
-            max_seconds=options.eval_seconds,
-            allow_import=prepared.settings.may_import,
-            plugins=options.plugin,
-        )
-        if evaluations:
+        evaluations = None
+        if evaluator and jax.process_index() == 0:
+            evaluations = BackgroundEvaluator(
+                evaluator,
+                options.eval_episodes or 10,
+                max_seconds=options.eval_seconds,
+                allow_import=prepared.settings.may_import,
+                plugins=options.plugin,
+            )
             stack.callback(evaluations.close)
+        elif evaluator:
+            stack.callback(evaluator.close)
         algo = prepared.settings.algorithm.build(prepared.settings.config, prepared.spec)
         notes = [*prepared.about.notes, check_expert(algo, prepared.settings), evaluator and evaluator.task.note]
         for each, directory in zip(seeds, directories, strict=True):
-            _claim(directory, each.options.seed, prepared, display)
+            _claim(directory, each.options.seed, prepared, devices, display)
         finished = [Run(directory.path, result) for directory in directories if (result := directory.result)]
-        if len(finished) == len(seeds):
+        if agree(len(finished) == len(seeds)):
             for run in finished:
                 display.note(f"{run.path}: already {run.summary()}; nothing to do")
             return finished
@@ -156,12 +170,12 @@ def _train(seeds: list[Settings]) -> list[Run]:
             recorders.append(Recorder(context, directory, each.options.seed))
             stack.callback(recorders[-1].close)
         chunk = StreamedChunk if isinstance(prepared.source, Streamed) else make_chunk
-        runs = Loop(context, recorders, chunk).run()
+        runs = Loop(context, recorders, chunk, devices).run()
         _announce(runs, prepared, display)
         return runs
 
 
-def _claim(directory: RunDirectory, seed: int, prepared: Prepared, display: Display) -> None:
+def _claim(directory: RunDirectory, seed: int, prepared: Prepared, devices: Devices | None, display: Display) -> None:
     """Write what the run is to its folder, or check that the run there is the same one."""
     settings, facts = prepared.settings, prepared.about.facts
     env = prepared.about.evaluator and prepared.about.evaluator.env_id
@@ -170,7 +184,8 @@ def _claim(directory: RunDirectory, seed: int, prepared: Prepared, display: Disp
         identity["suboptimal"] = suboptimal["fingerprint"]
     if held := facts.get("held_out_episodes"):
         identity["held_out_episodes"] = held
-    known = versions()
+    check_same(checksum(json.loads(json.dumps(identity))))
+    known = {**versions(), "devices": devices.size if devices else 1}
     record = {
         "odice": __version__,
         "versions": known,
@@ -184,7 +199,7 @@ def _claim(directory: RunDirectory, seed: int, prepared: Prepared, display: Disp
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     if directory.claim(identity, record):
-        before = directory.read("config.json").get("versions", {})
+        before = {"devices": 1, **directory.read("config.json").get("versions", {})}
         if changes := differences(before, json.loads(json.dumps(known))):
             display.note(
                 f"other versions than at the start, so results may differ in the last bits: {'; '.join(changes)}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import traceback
 
 from odice.errors import exit_code
+from odice.training.hosts import is_child, leave
 from odice.training.processes import worker_settings
 from odice.training.train import train_settings
 
@@ -17,7 +19,14 @@ def main(argument: str) -> int:
     def work() -> None:
         train_settings(worker_settings(json.loads(argument)))
 
-    return exit_code(work)
+    try:
+        code = exit_code(work)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    if code and is_child():
+        leave(code)
+    return code
 
 
 if __name__ == "__main__":
