@@ -17,6 +17,8 @@ class Args:
     """A run directory, or a policy's own folder."""
     onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """The file to write."""
+    numbers: bool = False
+    """Of a policy for a table: take encoded observations instead of the table's columns."""
     which: Literal["last", "best", "selected"] = "last"
     """Of a run: its last policy, the one of its best evaluation, or (with --patience) the best by the log alone."""
 
@@ -26,11 +28,13 @@ def run(args: Args) -> int:
     from odice.policy.onnx import CHECKED, export_onnx
 
     policy = open_policy(args.policy, args.which)
-    difference = export_onnx(policy, args.onnx).difference
+    difference = export_onnx(policy, args.onnx, numbers=args.numbers).difference
     size = args.onnx.stat().st_size
     print(
         f"{args.onnx}: {size:,} bytes; differs from the policy by at most {difference:.1e} on {CHECKED:,} observations"
     )
+    if policy.columns and not args.numbers:
+        print(f"inputs: {', '.join(column['name'] for column in policy.columns)}; NaN or an empty word is missing")
     return 0
 
 

@@ -27,6 +27,10 @@ COMMANDS = {
     "theory": "check the paper's theorems numerically",
 }
 
+# What the commands import, beyond numpy and safetensors; a deployment has none of it (docs/howto/serve.md).
+NEEDED = ("odice", "jax", "jaxlib", "equinox", "optax", "jaxtyping", "gymnasium", "mujoco", "minari", "h5py", "polars")
+NEEDED += ("orbax", "threadpoolctl", "tomlkit", "tyro", "pydantic", "rich", "jinja2", "matplotlib")
+
 
 def usage() -> str:
     width = max(map(len, COMMANDS)) + 2
@@ -57,7 +61,15 @@ def run(argv: list[str]) -> int:
     if argv[0] not in COMMANDS:
         raise unknown_name("command", argv[0], COMMANDS)
     command, *rest = argv
-    return import_module(f"odice.cli.{command}").main(rest)
+    try:
+        return import_module(f"odice.cli.{command}").main(rest)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in NEEDED:
+            raise
+        raise OdiceError(
+            f"`odice {command}` needs {error.name}, which is not installed here: this is an installation for acting "
+            "alone (odice.Policy); install the rest with: pip install odice"
+        ) from None
 
 
 def main(argv: list[str] | None = None) -> int:

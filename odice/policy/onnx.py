@@ -2,8 +2,9 @@
 
 Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing
 that it could forget. So is the guard: a second output says how unlike the training data each observation is, and an
-observation that is not finite gives no action. The graph is compared with the policy on 10,000 observations before the
-file appears.
+observation that is not finite gives no action. A policy that was learned from a table takes the table's columns
+(`policy.onnx_table`). The graph is compared with the policy on 10,000 observations, and on 1,000 rows of a table,
+before the file appears.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odice.action_map import half_range
+from odice.encoding import encode
 from odice.errors import OdiceError
 from odice.files import complete_file
 from odice.policy.guard import LARGE, Guard
+from odice.policy.onnx_table import Graph, feeds, random_rows
 from odice.policy.policy import LAYER_NORM_EPS, Policy
 
-OPSET, IR_VERSION = 17, 8  # the first opset with LayerNormalization; read by every onnxruntime since 1.12
-CHECKED, TOLERANCE, NOVELTY_TOLERANCE = 10_000, 1e-5, 1e-3
+OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # the first with LayerNormalization; read by every onnxruntime since 1.12
+CHECKED, CHECKED_ROWS, TOLERANCE, NOVELTY_TOLERANCE = 10_000, 1_000, 1e-5, 1e-3
 _ONNX_ACTIVATION = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
 
 
@@ -40,15 +43,22 @@ class Parity(NamedTuple):
         return max(TOLERANCE, self.rounding)
 
 
-def export_onnx(policy: Policy, path: str | Path) -> Parity:
+def export_onnx(policy: Policy, path: str | Path, *, numbers: bool = False) -> Parity:
     """Write the policy as an ONNX file if it acts like the policy.
 
     Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices;
     where the observation is not finite NaN, or -1. Output `novelty`, float32 (batch,), where the policy has a guard:
     act up to 1, and fall back above the number `fall_back` of the model's metadata, or where it is inf.
+
+    A policy that was learned from a table takes an input per column instead, float32 or string (batch,), and gives also
+    `choice`, the name of the action, and `decision` (`act`, `warn`, `fall back`). `numbers=True` leaves that out.
     """
     model = onnx_model(policy)
     result = parity(policy, model)
+    if policy.columns and not numbers:
+        model = onnx_model(policy, table=True)
+        if wrong := rows_apart(policy, model):
+            raise OdiceError(f"The ONNX graph differs from the policy on rows ({wrong}), so {path} was not written.")
     if not result.novelty <= NOVELTY_TOLERANCE:
         raise OdiceError(
             f"The ONNX graph's novelty differs from the guard's by {result.novelty:.2g}, so {path} was not written."
@@ -66,8 +76,8 @@ def export_onnx(policy: Policy, path: str | Path) -> Parity:
     return result
 
 
-def onnx_model(policy: Policy) -> bytes:
-    """The policy as a serialized ONNX model, unchecked."""
+def onnx_model(policy: Policy, *, table: bool = False) -> bytes:
+    """The policy as a serialized ONNX model, unchecked; with `table` one that takes the columns of a table."""
     onnx = _optional("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
     nodes, constants = _graph(policy, onnx)
@@ -77,16 +87,20 @@ def onnx_model(policy: Policy) -> bytes:
         if policy.discrete
         else helper.make_tensor_value_info("action", proto.FLOAT, ["batch", policy.action_dim])
     )
+    inputs = [helper.make_tensor_value_info("observation", proto.FLOAT, ["batch", policy.obs_dim])]
+    domains = [helper.make_opsetid("", OPSET)]
+    if table:
+        nodes, constants, inputs, words = _with_columns(policy, onnx, nodes, constants)
+        outputs += [helper.make_tensor_value_info(name, proto.STRING, ["batch"]) for name in words]
+        domains.append(helper.make_opsetid("ai.onnx.ml", ML_OPSET))
     graph = helper.make_graph(
         nodes,
         "policy",
-        [helper.make_tensor_value_info("observation", proto.FLOAT, ["batch", policy.obs_dim])],
+        inputs,
         [action, *outputs],
         [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="odice"
-    )
+    model = helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION, producer_name="odice")
     known = {key: policy.about.get(key) for key in ("algorithm", "env_id")}
     known["data_fingerprint"] = (policy.about.get("data") or {}).get("fingerprint")
     if policy.guard is not None:
@@ -94,6 +108,29 @@ def onnx_model(policy: Policy) -> bytes:
     helper.set_model_props(model, {key: str(value) for key, value in known.items() if value})
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
+
+
+def _with_columns(policy: Policy, onnx: Any, nodes: list[Any], constants: dict[str, np.ndarray]) -> Any:
+    """The graph behind columns instead of an observation, and the names of its outputs that are words.
+
+    Its inner names get a `/` before them, so that a column may be called `zero` or `center`.
+    """
+    inner = {name for node in nodes for name in (*node.input, *node.output)} - {"action", "novelty"}
+    for node in nodes:
+        for names in (node.input, node.output):
+            names[:] = [f"/{name}" if name in inner else name for name in names]
+    graph = Graph(onnx)
+    graph.observation(policy.columns, "/observation")
+    graph.nodes += nodes
+    words = []
+    if policy.choices:
+        graph.choice("action", policy.choices)
+        words.append("choice")
+    if policy.guard is not None:
+        graph.decision("novelty", policy.guard)
+        words.append("decision")
+    constants = {f"/{name}": array for name, array in constants.items()} | graph.constants
+    return graph.nodes, constants, graph.inputs, words
 
 
 def _graph(policy: Policy, onnx: Any) -> tuple[list[Any], dict[str, np.ndarray]]:
@@ -195,15 +232,54 @@ def _novelty(guard: Guard) -> tuple[list[tuple[str, list[str], str]], dict[str, 
     return steps, {name: np.asarray(array, np.float32) for name, array in constants.items()}
 
 
+def rows_apart(policy: Policy, model: bytes) -> str:
+    """What differs between the graph of a table and the policy on 1,000 rows; nothing if they agree.
+
+    Where the policy refuses a row the graph must give no action.
+    """
+    rows = random_rows(policy.columns, _observations(policy)[:CHECKED_ROWS])
+    session = _session(model)
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(names, feeds(policy.columns, rows)), strict=True))
+    for i, row in enumerate(rows):
+        try:
+            obs = encode(policy.columns, row)
+            expected = policy(obs)
+        except OdiceError:
+            given = found["action"][i]
+            if not (given == -1 if policy.discrete else np.isnan(given).all()):
+                return f"row {i} is refused by the policy and not by the graph"
+            continue
+        if policy.discrete:
+            values = policy.outputs(obs)
+            if values.max() - values[found["action"][i]] > TOLERANCE:
+                return f"another choice in row {i}"
+            if policy.choices and found["choice"][i] != policy.choices[found["action"][i]]:
+                return f"another name of the choice in row {i}"
+        elif not np.allclose(found["action"][i], expected, rtol=1e-4, atol=1e-5):
+            return f"another action in row {i}"
+        if policy.guard is not None:
+            score = policy.guard.score(obs)
+            if abs(found["novelty"][i] - score) > NOVELTY_TOLERANCE * (1 + score):
+                return f"another novelty in row {i}"
+            if found["decision"][i] != policy.guard.decide(found["novelty"][i]):
+                return f"another decision in row {i}"
+    return ""
+
+
+def _session(model: bytes) -> Any:
+    runtime = _optional("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 def parity(policy: Policy, model: bytes) -> Parity:
     """Compare on observations like those the policy was trained on, as far as it knows them.
 
     For choices the difference is how much less the policy's network gives the graph's choice than its own.
     """
-    runtime = _optional("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = _session(model)
     obs, exact = _observations(policy), policy.in_double()
     outputs = ["action"] if policy.guard is None else ["action", "novelty"]
     graph_action, *novelty = session.run(outputs, {"observation": obs})

@@ -312,5 +312,5 @@ def check_expert(algo: Algo, settings: Settings) -> str | None:
 
 def sample(source: Transitions | Streamed) -> Batch:
     """A fixed sample of the data, the same in every run on them."""
-    rows = np.random.default_rng(0).integers(0, source.size, SAMPLE)
+    rows: Any = np.random.default_rng(0).integers(0, source.size, SAMPLE)
     return source.gather(rows) if isinstance(source, Streamed) else jax.device_put(source.batch(rows))
