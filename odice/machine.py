@@ -28,6 +28,22 @@ def memory() -> int | None:
     return min((limit for limit in limits if limit and limit < UNLIMITED), default=None)
 
 
+ACCELERATORS = {
+    "an NVIDIA GPU": ("/dev/nvidia0", "cuda12"),
+    "an AMD GPU": ("/dev/kfd", "rocm"),
+    "a TPU": ("/dev/accel0", "tpu"),
+}
+"""What an accelerator is called, where Linux shows it, and the extra of odice that installs JAX for it."""
+
+
+def accelerator() -> tuple[str, str] | None:
+    """The accelerator that this machine has, in words, and the extra for it; None if none can be seen."""
+    for name, (place, extra) in ACCELERATORS.items():
+        if os.path.exists(place):
+            return name, extra
+    return None
+
+
 def _physical() -> int | None:
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
     if not hasattr(os, "sysconf") or not set(names) <= set(os.sysconf_names):

@@ -19,6 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from odice.errors import OdiceError
+from odice.machine import accelerator
 
 SEED, BATCH = "seed", "batch"
 """The axes of the mesh."""
@@ -79,6 +80,18 @@ def choose_devices(wanted: int | str | None, batch_size: int, seeds: int = 1) ->
             f"multiple of {per_seed}, or other --devices."
         )
     return Devices(Mesh(np.asarray(there[:count]).reshape(count // per_seed, per_seed), (SEED, BATCH)))
+
+
+def unused_accelerator() -> str | None:
+    """A sentence where the machine has an accelerator that JAX does not use, and nobody asked for that."""
+    there = accelerator()
+    if there is None or jax.default_backend() != "cpu" or jax.config.jax_platforms:
+        return None
+    name, extra = there
+    return (
+        f"this machine has {name}, but JAX uses the CPU; install JAX for it with pip install 'odice[{extra}]', or set "
+        "JAX_PLATFORMS=cpu if the CPU is meant"
+    )
 
 
 def put(tree: Any, where: NamedSharding | None) -> Any:

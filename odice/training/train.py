@@ -19,7 +19,7 @@ from odice.envs.make import own_env
 from odice.errors import OdiceError
 from odice.files import checksum, refuse_link
 from odice.training.compilation import use_cache
-from odice.training.devices import Devices, choose_devices
+from odice.training.devices import Devices, choose_devices, unused_accelerator
 from odice.training.directory import RunDirectory, differences
 from odice.training.evaluations import BackgroundEvaluator
 from odice.training.hosts import agree, check_same, is_child, joined, run_child
@@ -164,6 +164,8 @@ def _train(seeds: list[Settings]) -> list[Run]:
             display.note(f"algorithm: {options.algo}, the default (choose another with --algo)")
         for note in filter(None, notes):
             display.note(note)
+        if unused := unused_accelerator():
+            display.warn(unused)
         context = Context(prepared, algo, evaluations, display, stack.enter_context(Stop()))
         recorders = []
         for each, directory in zip(seeds, directories, strict=True):
