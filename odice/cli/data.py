@@ -15,6 +15,8 @@ from odice.errors import OdiceError
 from odice.files import complete_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odice.data.dataset import Dataset
     from odice.data.doctor import Report
 
@@ -43,7 +45,8 @@ class SourceArgs:
     ref_max: float | None = None
     """Return that counts as score 100."""
 
-    def load(self) -> Dataset:
+    def load(self, read: Callable[..., Dataset] | None = None) -> Dataset:
+        """The data set; `read` does in the place of `odice.load`."""
         from odice.data.load import load
 
         about = {"env_id": self.env_id, "ref_min": self.ref_min, "ref_max": self.ref_max}
@@ -51,7 +54,7 @@ class SourceArgs:
         options |= {"obs_keys": self.obs_keys} if self.obs_keys else {}
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            return load(self.source, format=self.format, data_dir=self.data_dir, **options)
+            return (read or load)(self.source, format=self.format, data_dir=self.data_dir, **options)
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Convert:
-    """Write a data set in another layout: D4RL HDF5 (.hdf5), Parquet (.parquet) or Minari (an id or a folder)."""
+    """Write a data set in another layout: D4RL HDF5 (.hdf5), Parquet (.parquet), Minari (an id or a folder), or a store
+    for training from disk (.store), which may be larger than memory."""
 
     source: tyro.conf.OmitArgPrefixes[SourceArgs]
     out: Path
@@ -97,10 +101,15 @@ class Convert:
     """d4rl, parquet or minari, where the suffix does not say it."""
 
     def run(self) -> int:
+        from odice.data.store import make_store
         from odice.data.writers import save
 
         if self.out.exists():
             raise OdiceError(f"--out {self.out} exists already; choose another name.")
+        if self.out.suffix == ".store" and self.to is None:
+            dataset = self.source.load(lambda source, **options: make_store(source, self.out, **options))
+            print(f"{self.out}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps")
+            return 0
         dataset = self.source.load()
         place = save(dataset, str(self.out), self.to)
         print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")

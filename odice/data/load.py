@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from odice.data.dataset import Dataset
 from odice.data.join import concatenate, recode
 from odice.data.names import MINARI_ID
+from odice.data.readers.files import is_many
 from odice.encoding import Encoding
 from odice.errors import OdiceError, unknown_name
 from odice.ogbench import HOST, names_of
@@ -92,7 +93,8 @@ def load(
 ) -> Dataset:
     """Load a data set from wherever it is.
 
-    `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a legacy D4RL name
+    `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a pattern of
+    Parquet files (`logs/*.parquet`), also in a bucket (`s3://bucket/logs/*.parquet`), a legacy D4RL name
     (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), OGBench's
     single-task name (`cube-single-play-singletask-v0`, in the same folder), a Minari id
     (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of
@@ -120,6 +122,8 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
             return Source(format, [source])
         return Source(_format_of_object(source), [source])
     text, path = os.fspath(source), Path(source)
+    if is_many(text) and format in (None, "table"):
+        return Source("table", [text])
     if text.startswith(BUNDLED) and not path.exists():
         return Source("table", [_find_bundled(text)])
     if format is None:

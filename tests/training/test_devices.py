@@ -33,7 +33,7 @@ def on_devices(count: int, *names: str) -> list[dict]:
 
 
 def test_the_state_is_that_of_one_device():
-    for row in on_devices(8, "odice", "seeds:odice", "stream:odice"):
+    for row in on_devices(8, "odice", "seeds:bc", "stream:bc"):
         assert row["devices"] == 8
         assert row["apart"] < 1e-5, row
         assert row["all_reduces"] or row["name"].startswith("stream"), row  # the work is divided, not repeated

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from odice.data.expression import is_expression, parse
 from odice.data.meta import Meta
 from odice.data.readers.columns import TableArray, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
+from odice.data.readers.files import all_local, is_many, list_files
 from odice.data.readers.pages import column_bytes
 from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
 from odice.data.schema import Schema, natural
@@ -51,25 +52,48 @@ def read(
         allocate: Where the arrays are kept.
         **entries: Fields of `Schema`; they win over `schema`, and both win over the usual names.
     """
-    path = Path(source)
-    declared = Schema.parse(entries, str(path)).over(_schema(schema))
-    files = _files(path)
-    with _one_sentence(path):
+    path, where = Path(source), os.fspath(source)
+    declared = Schema.parse(entries, where).over(schema_of(schema))
+    with _one_sentence(path), all_local(list_files(where)) if is_many(where) else nullcontext(_files(path)) as files:
         with _hushed():
-            saved = _saved_meta(files[0])
+            saved = saved_meta(files[0])
             encoding = encoding if saved is None else None  # its words are numbers already
             bound, table, shard = _load(files, declared, path, encoding)
-        order, episodes = _group(table, shard, bound, str(path))
-        if order is not None:
-            table = table[order]
-        meta = replace(saved or Meta(), schema=None if saved else bound.to_dict())
-        table, bound = _with_ends(table, bound, episodes)
-        if episodes is not None or bound.missing or bound.max_gap is not None:
-            before = _between_flags(table, bound, str(path)) if episodes is None else episodes
-            table, after, (history, evidence) = cut(table, bound, before, str(path))
-            episodes = None if episodes is None and not history else after
-            meta = replace(meta, history=(*meta.history, *history), evidence={**meta.evidence, **evidence})
-        return _build(table, bound, episodes, meta, str(path), allocate, encoding, named=saved is None)
+        return to_dataset(table, shard, bound, where, saved=saved, encoding=encoding, allocate=allocate)
+
+
+def to_dataset(
+    table: pl.DataFrame,
+    shard: np.ndarray | None,
+    bound: Schema,
+    where: str,
+    *,
+    saved: Meta | None = None,
+    encoding: Encoding | None = None,
+    allocate: Allocate = in_memory,
+) -> Dataset:
+    """Rows of numbers as a Dataset.
+
+    Args:
+        table: The rows, as `columns.numbers` makes them.
+        shard: The number of the file that each row is from, where there are several.
+        bound: The schema, bound to the columns.
+        where: The log's name, for messages.
+        saved: The metadata that a file of odice's own carries.
+        encoding: That of a policy or of another log.
+        allocate: Where the arrays are kept.
+    """
+    order, episodes = group(table, shard, bound, where)
+    if order is not None:
+        table = table[order]
+    meta = replace(saved or Meta(), schema=None if saved else bound.to_dict())
+    table, bound = _with_ends(table, bound, episodes)
+    if episodes is not None or bound.missing or bound.max_gap is not None:
+        before = between_flags(table, bound, where) if episodes is None else episodes
+        table, after, (history, evidence) = cut(table, bound, before, where)
+        episodes = None if episodes is None and not history else after
+        meta = replace(meta, history=(*meta.history, *history), evidence={**meta.evidence, **evidence})
+    return _build(table, bound, episodes, meta, where, allocate, encoding, named=saved is None)
 
 
 def scan_first(path: Path) -> pl.LazyFrame:
@@ -81,7 +105,7 @@ def scan_first(path: Path) -> pl.LazyFrame:
         return opened.frame
 
 
-def _schema(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
+def schema_of(schema: str | Path | Mapping[str, Any] | Schema | None) -> Schema:
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, Mapping):
@@ -148,7 +172,7 @@ def _load(
     bound, parts, need = None, [], 0
     for file in files:
         opened = scan(file)
-        frame = _with_expressions(opened.frame, declared, str(file))
+        frame = with_expressions(opened.frame, declared, str(file))
         kinds = frame.collect_schema()
         names = kinds.names()
         bound = bound or declared.bind(names, str(file))
@@ -171,7 +195,7 @@ def _load(
     return bound, table, shard
 
 
-def _with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.LazyFrame:
+def with_expressions(frame: pl.LazyFrame, declared: Schema, where: str) -> pl.LazyFrame:
     """Add a column for every role that is arithmetic of columns; it is called what the schema says."""
     columns = frame.collect_schema().names()
     for role in ("reward", "cost"):
@@ -192,7 +216,7 @@ def _last_row(schema: Schema) -> pl.Expr | None:
 # --- from rows to episodes --------------------------------------------------------------------------------------------
 
 
-def _group(
+def group(
     table: pl.DataFrame, shard: np.ndarray | None, schema: Schema, where: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The order that groups the rows by episode (None: as they are), and each ordered row's episode."""
@@ -259,7 +283,7 @@ def _with_ends(table: pl.DataFrame, schema: Schema, episodes: np.ndarray | None)
     if schema.one_step:
         end, role = np.ones(len(table), bool), "terminated"
     else:
-        groups = _between_flags(table, schema, "") if episodes is None else episodes
+        groups = between_flags(table, schema, "") if episodes is None else episodes
         end, role = np.append(np.diff(groups) != 0, True), "terminated" if schema.complete else "truncated"
     if name := getattr(schema, role):
         end |= table[name].to_numpy()
@@ -283,7 +307,7 @@ def _ends(table: pl.DataFrame, schema: Schema, where: str) -> dict[str, np.ndarr
     return flags
 
 
-def _between_flags(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
+def between_flags(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
     """Episodes where only flags mark their ends."""
     last = np.zeros(len(table), bool)
     for flag in _ends(table, schema, where).values():
@@ -306,7 +330,7 @@ def _build(
     meta = replace(meta, source=where)
     flags = _ends(table, schema, where)
     known = _next_known(table, schema, where) if schema.next_observation else None
-    groups = episodes if episodes is not None else _between_flags(table, schema, where)
+    groups = episodes if episodes is not None else between_flags(table, schema, where)
     encoded = encode(table, schema, groups, where, encoding)
     observations = TableArray(encoded.observation)
     nexts = None if encoded.next_observation is None else TableArray(encoded.next_observation)
@@ -359,7 +383,7 @@ def _next_known(table: pl.DataFrame, schema: Schema, where: str) -> np.ndarray:
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def _saved_meta(file: Path) -> Meta | None:
+def saved_meta(file: Path) -> Meta | None:
     """What `Dataset.save` left in a Parquet file."""
     if not file.name.lower().endswith(PARQUET):
         return None

@@ -1,0 +1,182 @@
+"""Many Parquet files become a store: the log as read at once, in bounded memory, after a kill too, from S3 too."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import odice
+from odice.data.readers.files import list_files
+from odice.data.store import make_store, many, stored
+from odice.errors import OdiceError
+
+ROOT = Path(__file__).parents[2]
+KNOWN = {"observation": ("x", "ward"), "action": "drug", "reward": "r", "episode": "who", "terminated": "done"}
+
+
+def log(rows: int = 900, seed: int = 0) -> pl.DataFrame:
+    """Episodes of 1 to 40 steps, with words in the observations and actions."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 41, rows)
+    who = np.repeat(np.arange(rows), lengths)[:rows]
+    last = np.append(np.diff(who) != 0, True)
+    return pl.DataFrame(
+        {
+            "who": who,
+            "x": rng.normal(size=rows).astype(np.float32),
+            "ward": np.where(np.arange(rows) < rows // 2, "north", "south"),
+            "drug": rng.choice(["a", "b"], rows),
+            "r": rng.normal(size=rows).astype(np.float32),
+            "done": last,
+        }
+    )
+
+
+def write(table: pl.DataFrame, folder: Path, parts: int = 7) -> str:
+    """The table in so many files, cut without regard to episodes."""
+    folder.mkdir()
+    for i, rows in enumerate(np.array_split(np.arange(len(table)), parts)):
+        table[rows].write_parquet(folder / f"part-{i + 5}.parquet")
+    return str(folder / "*.parquet")
+
+
+def same(a: odice.Dataset, b: odice.Dataset) -> None:
+    for name in ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "final_known"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    assert json.dumps(a.encoding) == json.dumps(b.encoding)
+    assert a.meta.n_actions == b.meta.n_actions
+
+
+@pytest.mark.parametrize("rows", [10, 64, 10_000])
+def test_files_of_any_size_are_the_log(rows, tmp_path, monkeypatch):
+    """10 rows at a time are fewer than an episode has."""
+    monkeypatch.setattr(many, "ROWS", rows)
+    table = log()
+    pattern = write(table, tmp_path / "log")
+    table.write_parquet(tmp_path / "whole.parquet")
+    whole = odice.load(tmp_path / "whole.parquet", **KNOWN)
+    same(make_store(pattern, tmp_path / "log.store", **KNOWN), whole)
+    same(odice.load(pattern, **KNOWN), whole)
+    assert not list(tmp_path.glob("*.partial"))
+    assert stored(pattern, tmp_path / "log.store", **KNOWN).n_steps == len(table)
+
+
+def test_numbers_that_start_anew_in_every_file_are_other_episodes(tmp_path):
+    (tmp_path / "log").mkdir()
+    for i in range(3):
+        log(200, seed=i).write_parquet(tmp_path / f"log/{i}.parquet")
+    made = make_store(str(tmp_path / "log/*.parquet"), tmp_path / "log.store", **KNOWN)
+    same(made, odice.load(tmp_path / "log", **KNOWN))
+
+
+def test_steps_of_one_window_may_be_interleaved_but_not_far_apart(tmp_path, monkeypatch):
+    table = log(300).with_row_index("t")
+    mixed = table.with_columns((pl.col("t") % 7).alias("k")).sort("k", maintain_order=True).drop("k")
+    pattern = write(mixed, tmp_path / "log", parts=1)
+    known = {**KNOWN, "step": "t"}
+    same(make_store(pattern, tmp_path / "a.store", **known), odice.load(tmp_path / "log", **known))
+    monkeypatch.setattr(many, "ROWS", 50)
+    one = pl.concat([table, table[:20].with_columns(pl.col("t") + 1000)])
+    with pytest.raises(OdiceError, match=r"episode 0 stands in several places of the file.*sort the rows by episode"):
+        make_store(write(one, tmp_path / "far", parts=1), tmp_path / "b.store", **known)
+
+
+def test_a_killed_copy_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(many, "ROWS", 50)
+    pattern = write(log(), tmp_path / "log")
+    append, seen = many._Copy._append, []
+
+    def killed(self, window):
+        seen.append(len(window.table))
+        if len(seen) == 9:
+            self._out.arrays["records"].append(np.zeros(3, self._out.arrays["records"]._like.dtype))  # half a step
+            raise KeyboardInterrupt
+        append(self, window)
+
+    monkeypatch.setattr(many._Copy, "_append", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make_store(pattern, tmp_path / "log.store", **KNOWN)
+    assert not (tmp_path / "log.store").exists()
+    with pytest.raises(OdiceError, match="was begun from other files or options"):
+        make_store(pattern, tmp_path / "log.store", **{**KNOWN, "observation": ("x",)})
+    before = len(seen)
+    made = make_store(pattern, tmp_path / "log.store", **KNOWN)
+    assert sum(seen[before:]) < 900 - 50 * 5  # not from the start
+    same(made, odice.load(tmp_path / "log", **KNOWN))
+
+
+def test_unfinished_episodes_are_said_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(many, "ROWS", 50)
+    pattern = write(log().with_columns(done=pl.lit(False)), tmp_path / "log")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        make_store(pattern, tmp_path / "log.store", **KNOWN)
+    assert len(said) == 1
+    assert "end with neither a terminal nor a timeout flag" in str(said[0].message)
+
+
+def test_what_cannot_be_done_is_said(tmp_path):
+    with pytest.raises(OdiceError, match="no Parquet files are there"):
+        list_files(str(tmp_path / "*.parquet"))
+    pattern = write(log(), tmp_path / "log")
+    with pytest.raises(OdiceError, match="needs the whole log in memory"):
+        make_store(pattern, tmp_path / "a.store", missing="impute", **KNOWN)
+    with pytest.raises(OdiceError, match=r"copy it first: odice data convert 's3://b/\*\.parquet' --out log.store"):
+        stored("s3://b/*.parquet")
+    log().drop("r").write_parquet(tmp_path / "log/part-99.parquet")
+    with pytest.raises(OdiceError, match=r"part-99\.parquet: lacks column 'r'"):
+        make_store(pattern, tmp_path / "b.store", **KNOWN)
+
+
+@pytest.mark.slow
+def test_from_an_s3_server(tmp_path, monkeypatch):
+    """moto's server, in a process of its own."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto")
+    server = subprocess.Popen(
+        [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        address = next(line.split()[-1] for line in server.stderr if "Running on" in line)
+        names = {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+        for name, value in {**names, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+            monkeypatch.setenv(name, value)
+        write(log(), tmp_path / "log")
+        import boto3
+
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="logs")
+        for path in sorted((tmp_path / "log").iterdir()):
+            client.upload_file(str(path), "logs", f"2026/{path.name}")
+        client.close()
+        script = (
+            "import sys, odice; from odice.data.store import make_store\n"
+            "known = eval(sys.argv[1])\n"
+            "a = make_store('s3://logs/2026/*.parquet', 'log.store', **known)\n"
+            "b = odice.load('s3://logs/2026', **known)\n"
+            "print(a.fingerprint, b.fingerprint)"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", script, repr(KNOWN)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert set(done.stdout.split()) == {odice.load(tmp_path / "log", **KNOWN).fingerprint}
+        words = ["data", "convert", "s3://logs/none/*.parquet", "--out", "b.store"]
+        done = subprocess.run(
+            [sys.executable, "-m", "odice", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "no Parquet files are there" in done.stderr
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
