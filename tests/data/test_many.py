@@ -87,6 +87,18 @@ def test_steps_of_one_window_may_be_interleaved_but_not_far_apart(tmp_path, monk
         make_store(write(one, tmp_path / "far", parts=1), tmp_path / "b.store", **known)
 
 
+def test_a_log_of_single_decisions_is_not_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(many, "ROWS", 50)
+    sizes, append = [], many._Copy._append
+    monkeypatch.setattr(
+        many._Copy, "_append", lambda self, window: (sizes.append(len(window.table)), append(self, window))
+    )
+    known = {**{role: KNOWN[role] for role in ("observation", "action", "reward")}, "one_step": True}
+    pattern = write(log().drop("done"), tmp_path / "log")
+    same(make_store(pattern, tmp_path / "log.store", **known), odice.load(tmp_path / "log", **known))
+    assert max(sizes) <= 100
+
+
 def test_a_killed_copy_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(many, "ROWS", 50)
     pattern = write(log(), tmp_path / "log")

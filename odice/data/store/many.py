@@ -186,6 +186,8 @@ class _Copy:
     def _episodes(self, window: Window) -> np.ndarray:
         """(rows,) the number of each row's episode, in the order of the rows."""
         bound = self._bound
+        if bound.one_step:
+            return np.arange(len(window.table))
         order, episodes = reader.group(window.table, window.file - window.file[0], bound, self._source)
         if episodes is None:
             return reader.between_flags(window.table, bound, self._source)
