@@ -11,7 +11,7 @@ import tyro
 if TYPE_CHECKING:
     from odice.experiments.bench import Measurement
 
-Section = Literal["updates", "seeds", "start", "overhead", "data"]
+Section = Literal["updates", "seeds", "start", "overhead", "data", "devices"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Args:
 
     The default takes about a minute: one algorithm on one core and on all, and what a start costs. Other sections:
     `seeds` (1, 2 and 5 at a time), `overhead` (logging, checkpoints, evaluations), `data` (10,000 to 10,000,000
-    transitions). Run it on a machine that does nothing else.
+    transitions), `devices` (1 to 8 simulated ones: the shape of the curve, not a speed). Run it on a machine that does
+    nothing else.
     """
 
     algo: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...")] = ("odice",)

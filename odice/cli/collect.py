@@ -10,7 +10,7 @@ import tyro
 
 from odice.collection.behavior import Training
 from odice.collection.import_policy import import_policy
-from odice.collection.recipes import BUDGET, collect
+from odice.collection.recipes import BUDGET, collect, plan
 from odice.errors import OdiceError
 
 
@@ -45,6 +45,8 @@ class Collect:
     """Folder of the training, shared by all recipes of an environment and a seed (default: runs/collect/ENV/seed-N)."""
     to: str | None = None
     """d4rl, parquet or minari, where the suffix of --out does not say it."""
+    dry_run: bool = False
+    """Print what would be done; train nothing, write nothing."""
     quiet: bool = False
     """Print nothing but the result, warnings and errors."""
     training: tyro.conf.OmitArgPrefixes[Training] = field(default_factory=Training)
@@ -59,6 +61,10 @@ class Collect:
             name: getattr(self, name) for name in ("steps", "seed", "target", "budget", "behavior", "noise", "quiet")
         }
         policy = None if self.policy is None else import_policy(self.policy, self.allow_import)
+        if self.dry_run:
+            print(plan(self.env, self.recipe, policy=policy, training=self.training, **options))
+            print(f"out       {self.out}")
+            return 0
         dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)
         place = dataset.save(str(self.out), self.to)
         for line in dataset.meta.history:

@@ -62,6 +62,8 @@ class ReproduceFlags:
     out: Path | None = None
     """Folder for runs, tables and figures (default: runs/reproduce/d4rl or runs/reproduce/local)."""
     at: tyro.conf.OmitArgPrefixes[WorkerFlags] = field(default_factory=WorkerFlags)
+    dry_run: bool = False
+    """List the runs with their lengths, and which are finished; train nothing, write nothing."""
     report_only: bool = False
     """Train nothing: write what the finished runs give."""
     quiet: bool = False
@@ -86,7 +88,7 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
 
 
 def _study(flags: ReproduceFlags, out: Path) -> int:
-    from odice.sweeps.execute import check_outcomes, run_sweep
+    from odice.sweeps.execute import check_outcomes, listing, run_sweep
 
     sources, missing = _sources(flags)
     for sentence in missing:
@@ -97,6 +99,9 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     out = backend.folder(out)
     cells, places = _cells(flags, sources, out)
     runs = out / "runs"
+    if flags.dry_run:
+        print(listing(cells))
+        return 0
     outcomes = {} if flags.report_only else run_sweep(runs, cells, backend, flags.at.retries, flags.quiet)
     if any((cell.path / "config.json").exists() for cell in cells):
         _report(flags, cells, places, missing, out)

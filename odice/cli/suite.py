@@ -19,13 +19,22 @@ class Make:
     """The folder of the suite."""
     workers: int | None = None
     """Learners at a time; by default as many as there are cores."""
+    dry_run: bool = False
+    """List the logs that are missing and what they cost; make nothing."""
     quiet: bool = False
     """Print nothing but the logs, warnings and errors."""
 
     def run(self) -> int:
-        from odice.experiments.suite import SuiteFolder, make_suite
+        from odice.experiments.suite import SUITE, SuiteFolder, chosen, make_suite
 
         place = SuiteFolder(self.out, self.quiet)
+        if self.dry_run:
+            missing = [name for name in chosen(self.names) if place.facts(name) is None]
+            for name in missing:
+                print(f"{name:<32}{SUITE[name].minutes:>6g} core minutes")
+            total = sum(SUITE[name].minutes for name in missing)
+            print(f"{len(missing)} logs are missing in {self.out}: {total:g} core minutes at most")
+            return 0
         made = make_suite(self.names, place, self.workers)
         print(f"{len(made)} logs made in {self.out}" if made else f"{self.out} has them all already")
         return 0

@@ -95,7 +95,7 @@ def collect(
             raise OdiceError("noise belongs to the recipe planner; leave it out.")
         _check(recipe, policy, steps, seed, target, env)
         training = training or Training()
-        folder = Path(behavior or Path("runs", "collect", re.sub("[/:]", "-", name_of(env)), f"seed-{seed}"))
+        folder = _behavior_folder(behavior, env, seed)
         with _Collector(env, seed, training, allow_import, quiet) as collector:
             trained = None
             if policy is not None:
@@ -111,6 +111,38 @@ def collect(
     if out is not None:
         dataset.save(out, format)
     return dataset
+
+
+def plan(
+    env: Environment,
+    recipe: Recipe | None = None,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    target: float | None = None,
+    budget: int = BUDGET,
+    policy: Any = None,
+    behavior: str | Path | None = None,
+    **_: Any,
+) -> str:
+    """What `collect` would do with these arguments, in lines; nothing is made."""
+    if plans(env, recipe, policy):
+        return f"planner   {name_of(env)}: {steps or STEPS:,} steps"
+    _check(recipe, policy, steps, seed, target, env)
+    wanted = (
+        f"{steps:,} steps" if steps else f"{STEPS:,} steps" if "replay" not in (recipe or "") else "the whole replay"
+    )
+    lines = [f"collect   {recipe or name_of(policy)} in {name_of(env)}: {wanted}, seed {seed}"]
+    if policy is None and recipe != "random":
+        folder = _behavior_folder(behavior, env, seed)
+        until = "until it is medium, at most" if recipe in ("medium", "medium-replay") else "for"
+        begun = ", continued" if folder.exists() else ""
+        lines.append(f"training  SAC in {folder}{begun}, {until} {budget:,} steps")
+    return "\n".join(lines)
+
+
+def _behavior_folder(behavior: str | Path | None, env: Environment, seed: int) -> Path:
+    return Path(behavior or Path("runs", "collect", re.sub("[/:]", "-", name_of(env)), f"seed-{seed}"))
 
 
 def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float | None, env: Environment) -> None:

@@ -26,10 +26,12 @@ SECTIONS = {
     "start": "an `odice train` of 50 updates in a fresh process, with an empty and with a filled program cache",
     "overhead": "what logging, checkpoints and evaluations add to the updates of a run",
     "data": "10,000 to 10,000,000 transitions in memory",
+    "devices": "batches divided over 1 to 8 simulated devices of one processor, and the bytes they exchange",
 }
 ROWS = 100_000
 ROW_BYTES = 4 * (17 + 6 + 1 + 1) + 9  # of `speed.made_up`
 SEEDS = (1, 2, 5)
+DEVICES = (1, 2, 4, 8)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -67,6 +69,8 @@ def bench(
             yield from seeds(job)
         if "data" in sections:
             yield from data(job, sizes)
+        if "devices" in sections:
+            yield from devices(job)
         if "overhead" in sections:
             yield from overhead(algo, preset, budget)
         if "start" in sections:
@@ -112,6 +116,21 @@ def data(job: dict[str, Any], sizes: tuple[int, ...]) -> Iterator[Measurement]:
         first = first or share
         facts = {"share": share, "of the smallest": share / first, "peak MB": result["peak"] / 1e6}
         yield _row("data", f"{job['algo']}, {rows:,} transitions", result["rates"], facts)
+
+
+def devices(job: dict[str, Any]) -> Iterator[Measurement]:
+    """Simulated devices share the cores, so a division can only cost here: how much is the measurement."""
+    first = None
+    for count in DEVICES:
+        (result,) = measure([{**job, "core": None, "alone": True, "devices": count}])
+        first = first or statistics.median(result["rates"])
+        facts = {
+            "of one device": statistics.median(result["rates"]) / first,
+            "rows each": result["batch"] / count,
+            "exchanged kB": result["exchanged"] / 1e3,
+            "MFLOP each": result["operations"] / count / 1e6,
+        }
+        yield _row("devices", f"{job['algo']}, {count} simulated", result["rates"], facts)
 
 
 def overhead(algo: str, preset: str | None, budget: Budget) -> Iterator[Measurement]:

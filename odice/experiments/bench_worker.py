@@ -19,6 +19,9 @@ def work(job: dict[str, Any]) -> None:
     """Compile, wait for the start signal, measure."""
     if job["core"] is not None:
         pin(os.getpid(), job["core"])  # before jax counts the cores
+    if job.get("devices"):  # before jax starts
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={job['devices']}"
+        os.environ["JAX_PLATFORMS"] = "cpu"
     answers, sys.stdout = sys.stdout, sys.stderr
     say = lambda text: print(text, file=answers, flush=True)
     result = work_on_a_run(job, say) if job.get("kind") == "run" else work_on_updates(job, say)
@@ -34,9 +37,12 @@ def _wait(say: Any) -> None:
 def work_on_updates(job: dict[str, Any], say: Any) -> dict[str, Any]:
     from odice.experiments import speed
     from odice.training.compilation import use_cache
+    from odice.training.devices import choose_devices
 
     use_cache()
-    run = speed.Updates(job["algo"], speed.settings_of(job["algo"], job["preset"]), job["rows"], job["length"])
+    settings = speed.settings_of(job["algo"], job["preset"])
+    devices = choose_devices(job.get("devices"), settings.batch_size)
+    run = speed.Updates(job["algo"], settings, job["rows"], job["length"], devices=devices)
     multiply, operations = (None, 0) if job.get("alone") else speed.products()
     _wait(say)
     rates, matmul, until = [], [], time.perf_counter() + job["seconds"]
@@ -44,7 +50,8 @@ def work_on_updates(job: dict[str, Any], say: Any) -> dict[str, Any]:
         rates.append(speed.rate(run, job["length"]))
         if multiply:
             matmul.append(speed.rate(multiply, operations))
-    return {"rates": rates, "matmul": matmul, "operations": run.operations}
+    known = {"operations": run.operations, "batch": settings.batch_size, "exchanged": run.exchanged() if devices else 0}
+    return {"rates": rates, "matmul": matmul, **known}
 
 
 def work_on_a_run(job: dict[str, Any], say: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ necessary work. It hardly depends on the machine, and not on how busy it is: bot
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from jax.extend.core import jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from odice.algos import entry
+from odice.training.devices import Devices, put
 from odice.training.loop import initial_state, make_chunk
 from odice.training.settings import resolve
 from odice.types import COLUMNS, Algo, Batch, Spec, Transitions
@@ -87,18 +89,38 @@ def _operations(program: Any) -> int:
 class Updates:
     """A compiled chunk of updates and what it works on."""
 
-    def __init__(self, algo: str, settings: Any, rows: int, length: int, spec: Spec = SPEC):
+    def __init__(
+        self, algo: str, settings: Any, rows: int, length: int, spec: Spec = SPEC, devices: Devices | None = None
+    ):
         made = entry(algo).build(settings, spec)
         self._data, self.length = made_up(rows, spec), length
         self.operations = operations(made, self._data.batch(jnp.zeros(settings.batch_size, jnp.int32)))
-        self._chunk = make_chunk(made, settings.batch_size, length)
-        self.state, self._step = jax.jit(lambda: initial_state(made, 0))(), 0
+        self._data = put(self._data, devices.everywhere) if devices else self._data
+        self._chunk: Any = make_chunk(made, settings.batch_size, length, devices=devices)
+        where = devices.state(False) if devices else None
+        self.state, self._step = jax.jit(lambda: initial_state(made, 0), out_shardings=where)(), 0
         self()  # compiles
 
     def __call__(self) -> None:
         self.state, metrics = self._chunk(self.state, self._data, 0, self._step)
         jax.block_until_ready((self.state, metrics))
         self._step += self.length
+
+    def exchanged(self) -> int:
+        """Bytes that each device adds up with the others in one update, by the shapes of the compiled program."""
+        text = self._chunk.lower(self.state, self._data, 0, self._step).compile().as_text()
+        return all_reduced(text)
+
+
+def all_reduced(text: str) -> int:
+    """The bytes of the all-reduces in a compiled program's text; each is written once, in the body of the loop."""
+    total = 0
+    for line in text.splitlines():
+        made, found, _ = line.partition(" all-reduce(")
+        if found:
+            shapes = re.findall(r"f32\[([\d,]*)\]", made.partition("=")[2])
+            total += sum(4 * int(np.prod([int(each) for each in shape.split(",") if each])) for shape in shapes)
+    return total
 
 
 def products(size: int = MATRIX, length: int = 50) -> tuple[Callable[[], None], int]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
 FORMAT, VERSION = "odice-policy", 2
+READS = (2,)
+"""Versions that are read. A new one is added and none is taken away (docs/reference/formats.md)."""
 OUTPUTS = ("clip", "tanh", "argmax")
 ACTIVATIONS = ("relu", "tanh", "elu")
 
@@ -150,8 +152,10 @@ def read_description(folder: Path) -> dict[str, Any]:
 def _check_seal(description: dict[str, Any], path: Path) -> None:
     """A flipped digit anywhere in the description is noticed, not acted on."""
     version = description.get("version")
-    if type(version) is not int or version != VERSION:
-        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {VERSION}")
+    if type(version) is not int or version not in READS:
+        newer = ", so a newer odice wrote it" if type(version) is int and version > VERSION else ""
+        reads = ", ".join(map(str, READS))
+        _refuse(path, f"it has format version {version!r:.40}, this odice reads version {reads}{newer}")
     if description.pop(SEAL, None) != checksum(description):
         _refuse(path, "its content is not what its SHA-256 was made of: the file was damaged or edited")
 

@@ -52,6 +52,15 @@ def test_every_kind_of_batch_can_be_counted(name):
     assert speed.operations(entry(name).build(entry(name).config(), spec), batch(8, spec)) > 1e6
 
 
+def test_bytes_that_devices_exchange_are_read_from_the_program():
+    text = """
+    %all-reduce.1 = (f32[3,4]{1,0}, f32[5]{0}) all-reduce(%a, %b), replica_groups={{0,1}}, to_apply=%sum
+    %all-reduce.2 = f32[] all-reduce(%c), replica_groups={{0,1}}, to_apply=%sum
+    %x = f32[100]{0} add(%a, %b)
+    """
+    assert speed.all_reduced(text) == 4 * (12 + 5 + 1)
+
+
 def test_shares_and_ratios(monkeypatch):
     """Rates of 10, 20 and 30 beside products at 1000: the median turn has a share of 20 * 25 / 1000."""
     values = {"rates": [10.0, 30.0, 20.0], "matmul": [1000.0] * 3, "operations": 25, "peak": 5e6}
