@@ -21,7 +21,8 @@ from tests.training.line import SMALL, line_log
 
 ROOT = Path(__file__).parents[2]
 SIMULATED = "--xla_force_host_platform_device_count={} --xla_cpu_multi_thread_eigen=false"
-CHAOTIC = {"algae-dice": 1e-2, "cql": 1e-3, "copti-dice": 1e-3}
+CHAOTIC = {"algae-dice": 1e-2}
+"""Where a difference in the last bit grows to this within 200 updates."""
 
 
 def on_devices(count: int, *names: str) -> list[dict]:
@@ -43,7 +44,7 @@ def test_the_state_is_that_of_one_device():
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_every_algorithm_is_that_of_one_device(name):
     (row,) = on_devices(8, name)
-    assert row["apart"] < 1e-5, row
+    assert row["apart"] < CHAOTIC.get(name, 1e-5), row
     assert row["all_reduces"], row
 
 
