@@ -9,7 +9,7 @@ DOCS   := $(VENV)/.docs-installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo toy docs test check unit coverage test-long mutations format bench clean
+.PHONY: help install demo toy docs notebooks test check unit coverage test-long mutations format bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ toy: $(STAMP)    ## the paper's toy world: three gradient rules, one figure in d
 
 docs: $(DOCS)    ## the documentation site in site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks: $(STAMP) ## run the tutorials and keep what they print
+	MPLBACKEND=agg $(BIN)/python docs/notebooks.py docs/start/quickstart.md $(filter-out %/index.md,$(wildcard docs/tutorials/*.md))
 
 test: $(STAMP)   ## everything CI runs: format, lint, types, all tests but the long ones, and the site
 	$(BIN)/ruff format --check .

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +21,11 @@ from odice.algos.registry import Entry
 from odice.cli.main import COMMANDS, main
 from odice.cli.short_help import field_notes
 from odice.presets import PRESETS, preset
+from odice.training.options import RunOptions
 from odice.types import Spec
+
+sys.path.insert(0, str(Path(__file__).parent))
+from notebooks import with_outputs
 
 
 def help_text(*command: str) -> str:
@@ -169,6 +175,11 @@ def api_page() -> str:
             lines += [f"## {heading}", ""]
         for name in names:
             lines += [f"::: {odice._PUBLIC[name]}.{name}", "    options:", f"      heading: odice.{name}", ""]
+    lines += ["## Options of odice.train", "", "| option | default | meaning |", "|---|---|---|"]
+    notes = field_notes(RunOptions)
+    for field in dataclasses.fields(RunOptions):
+        default = "" if field.default in (dataclasses.MISSING, None, ()) else f"`{field.default!r}`"
+        lines.append(f"| `{field.name}` | {default} | {escape(notes.get(field.name, ''))} |")
     return "\n".join(lines)
 
 
@@ -186,11 +197,15 @@ def on_files(files: Files, config) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config, files) -> str:
-    """Links to files of the repository outside docs/ become plain text: the site has the pages only."""
-    folder = Path(config.docs_dir, page.file.src_uri).parent
+    """Tutorials get their notebooks' outputs; links to files outside docs/ become plain text."""
+    path = Path(config.docs_dir, page.file.src_uri)
+    book = path.with_suffix(".ipynb")
+    if book.exists():
+        title, _, rest = with_outputs(markdown, json.loads(book.read_text("utf-8"))).partition("\n")
+        markdown = f"{title}\n\n[Download as a notebook]({book.name}){{ .notebook download }}\n{rest}"
 
     def plain(match: re.Match) -> str:
-        target = (folder / match[2].partition("#")[0]).resolve()
+        target = (path.parent / match[2].partition("#")[0]).resolve()
         if target.is_relative_to(config.docs_dir):
             return match[0]
         if not target.exists():

@@ -4,13 +4,17 @@ and the tutorials are run."""
 import ast
 import contextlib
 import functools
+import importlib
+import inspect
 import io
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ import odice
 from odice.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
+notebooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/notebooks.py")))
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "odice/data/bundled/README.md"]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 COMMAND = re.compile(rf"(?:^ *|`)odice ((?:{'|'.join(COMMANDS)})\b[^`#\n]*)", re.MULTILINE)
@@ -64,6 +69,53 @@ def test_python_names_what_odice_has(name):
                 assert hasattr(odice, node.attr), node.attr
 
 
+@pytest.mark.parametrize("name", [name for name in TEXT if blocks(name)])
+def test_python_imports_and_arguments_exist(name):
+    for code in blocks(name):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("odice"):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"odice.{each}" for each in odice.__all__}:
+                parameters = inspect.signature(getattr(odice, ast.unparse(node.func)[6:])).parameters
+                if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+                    assert {each.arg for each in node.keywords} <= {*parameters, None}, ast.unparse(node)
+
+
+FILE = re.compile(r"(?<![\w/.-])((?:odice|tests|benchmarks|examples|docs)/[\w/.-]+\.(?:py|md|toml|png|ipynb|json))\b")
+NAME = re.compile(r"`(odice(?:\.[a-zA-Z_]\w*)+)")
+
+
+def test_files_named_in_prose_exist():
+    named = {(name, file) for name, text in TEXT.items() for file in FILE.findall(text)}
+    assert len(named) > 50
+    named = {(name, file) for name, file in named if not Path(file).stem.isupper() or Path(file).suffix == ".md"}
+    made = {f"docs/{page}" for page in GENERATED}
+    assert not sorted((name, file) for name, file in named if not (ROOT / file).exists() and file not in made)
+
+
+def test_names_in_prose_exist():
+    """`odice.a.b.name` in a page is a module, or a name or attribute of one."""
+    named = {found for name, text in TEXT.items() if name != "CHANGELOG.md" for found in NAME.findall(text)}
+    assert len(named) > 30
+    assert not [name for name in sorted(named) if not resolves(name)]
+
+
+def resolves(name: str) -> bool:
+    words = name.split(".")
+    for length in range(len(words), 0, -1):
+        try:
+            found = importlib.import_module(".".join(words[:length]))
+        except ImportError:
+            continue
+        for word in words[length:]:
+            if not hasattr(found, word):
+                return False
+            found = getattr(found, word)
+        return True
+    return False
+
+
 def test_the_site_has_every_page():
     listed = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
@@ -102,34 +154,30 @@ def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     assert "[[" in capsys.readouterr().out
 
 
-RUN_PAGE = """
-import re, shlex, sys
-from odice.cli.main import main
-names = {}
-for kind, block in re.findall(r"```(python|sh)\\n(.*?)```", open(sys.argv[1]).read(), re.DOTALL):
-    if kind == "python":
-        exec(compile(block, sys.argv[1], "exec"), names)
-    else:
-        for line in block.splitlines():
-            words = shlex.split(line, comments=True)
-            assert words[0] == "odice", line
-            code = main(words[1:])
-            assert code == 0, (code, line)
-"""
-"""Runs the Python and shell blocks of a page from top to bottom, in one process."""
+TUTORIALS = [n for n in TEXT if re.match(r"docs/(tutorials|start)/", n) and re.search(r"```(python|sh)\n", TEXT[n])]
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_notebooks_have_the_source_of_their_pages(name):
+    """If not: `python docs/notebooks.py PAGE`."""
+    book = json.loads((ROOT / name).with_suffix(".ipynb").read_text("utf-8"))
+    page = notebooks.cells(TEXT[name])
+    assert notebooks.sources(book) == notebooks.sources(notebooks.notebook(page, [[] for _ in page]))
+    written = json.dumps(book)
+    assert len(written) < 200_000
+    assert not re.search(r"/(home|root|tmp|work|Users)/", written)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith("docs/tutorials/") or n.endswith("/quickstart.md")])
+@pytest.mark.parametrize("name", TUTORIALS)
 def test_tutorials_run(name, tmp_path):
-    if not re.search(r"```(python|sh)\n", TEXT[name]):
-        pytest.skip("a page without code")
+    page = tmp_path / "page.md"
+    page.write_text(TEXT[name], "utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_PAGE, str(ROOT / name)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, str(ROOT / "docs/notebooks.py"), str(page)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    outputs = [
+        cell["outputs"] for cell in json.loads(page.with_suffix(".ipynb").read_text())["cells"] if "outputs" in cell
+    ]
+    assert any(outputs)

@@ -52,6 +52,7 @@ def test_evaluation():
     assert "Hopper-v5" in shown
     assert "50.0" in shown
     assert "cost" not in shown
+    assert repr(evaluation) == "Evaluation(Hopper-v5, 2 episodes: mean 2, standard deviation 1, worst 1)"
 
 
 def test_estimates():
@@ -62,6 +63,7 @@ def test_estimates():
     result = SimpleNamespace(
         estimates={"one-step": one}, behavior=Interval(2.0, 1.0, 3.0, 1.1), verdict="cannot tell", judged_by="held out"
     )
+    assert Estimates.__repr__(result) == "Estimates(cannot tell)"
     shown = text(Estimates._repr_html_(result))
     for words in ("cannot tell", "2 (1 to 3)", "0.5 (0.25 to 0.75)", "too few episodes", "held out"):
         assert words in shown
@@ -89,6 +91,7 @@ def test_run_policy_comparison(log, tmp_path):
     shown = text(run._repr_html_())
     assert "bc" in shown
     assert "finished 40 updates" in shown
+    assert run.result["health"]["says"] in shown.replace("&#x27;", "'")
     assert "3 numbers" in text(run.policy._repr_html_())
     figure = run.plot()
     assert [axes.get_title() for axes in figure.axes] == ["policy_loss"]
@@ -98,3 +101,4 @@ def test_run_policy_comparison(log, tmp_path):
         run.plot(["nonsense"])
     comparison = odice.report(run)
     assert "bc" in comparison._repr_html_()
+    assert repr(comparison).startswith("Comparison(bc on ")

@@ -158,6 +158,9 @@ class Comparison:
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(self.methods)} on {', '.join(self.data)})"
+
     def plot(self) -> Figure:
         """The learning curves of every data set with bands, and the performance profiles where there are any."""
         from odice.reports.curves import comparison_figure

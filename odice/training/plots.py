@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SHOWN = ("value_loss", "policy_loss", "value_mean", "weight_mean")
 """Metrics that are drawn where an algorithm has them; otherwise its first four."""
+COLUMNS = 3
+"""Panels beside each other: as many as a notebook's page shows in a readable size."""
 
 
 def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
@@ -32,9 +34,11 @@ def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
     panels = (["return"] if evaluated else []) + drawn
     if not panels:
         raise OdiceError(f"{run.path} has no numbers yet: nothing was logged.")
-    figure = Canvas(figsize=(3.4 * len(panels), 2.9), layout="constrained")
-    row = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, name in zip(row, panels, strict=True):
+    columns = min(len(panels), COLUMNS)
+    lines = -(-len(panels) // columns)
+    figure = Canvas(figsize=(3.4 * columns, 2.7 * lines), layout="constrained")
+    places = [figure.add_subplot(lines, columns, number) for number in range(1, len(panels) + 1)]
+    for axes, name in zip(places, panels, strict=True):
         for one, frame, evaluation in zip(runs, frames, evaluations, strict=True):
             label = one.path.name if run.seeds else None
             if name == "return" and evaluation.height:
@@ -46,5 +50,5 @@ def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
                 axes.plot(frame["step"].to_list(), frame[name].to_list(), label=label)
         axes.set(title=name, xlabel="updates")
     if run.seeds:
-        figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
+        figure.legend(*places[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
     return figure

@@ -43,9 +43,22 @@ def train(data: Any, **options: Any) -> Run:
 
     Args:
         data: Anything `odice.load` takes.
-        **options: The fields of `odice.training.options.RunOptions` (algo, preset, env, steps, seed, out ...) and the
-            settings of the algorithm (lam, eta ...). `env` may also be an environment's class, or a function that
-            makes one.
+        **options: Options of the run and settings of the algorithm, by name. The ones that matter most:
+
+            - `algo`: a name of `odice.algorithms()`; "auto" unless a preset is chosen.
+            - `preset`: published settings, "paper", "reference" or "corl".
+            - `steps`: gradient updates; 20,000 for "auto", else 1,000,000 or the preset's.
+            - `seed`, `seeds`: the first seed, and how many.
+            - `out`: the run's folder; `runs/DATA/ALGO/seed-N` by default.
+            - `env`: where to evaluate: a name, an environment's class, a function that makes one, or "none". By
+              default the one that the data name.
+            - `eval_every`, `eval_episodes`: updates between evaluations, and how long each is.
+            - `holdout`: share of episodes kept out of training; a tenth by default, if there are 50 or more.
+            - `schema`: a file that names the columns of a table.
+            - `config`: a JSON or TOML file with any of these.
+
+            Every other one is explained by `odice train --help-all` and in `odice.training.options.RunOptions`; the
+            settings of an algorithm (`lam`, `eta`, ...) by its config (`odice.algorithms()[name].config`).
 
     Returns:
         The finished run; with `seeds`, one whose `seeds` are the single runs.

@@ -88,6 +88,9 @@ class Estimates:
     """Standard deviation of the log's returns."""
     verdict: Verdict
 
+    def __repr__(self) -> str:
+        return f"Estimates({self.verdict})"
+
     def _repr_html_(self) -> str:
         text = lambda found: "" if found is None else f"{found.mean:,.4g} ({found.low:,.4g} to {found.high:,.4g})"
         rows = [

@@ -59,6 +59,10 @@ class Evaluation:
     costs: np.ndarray | None = None
     """The cost of each episode, where the environment reports costs (`info["cost"]`, as Safety-Gymnasium does)."""
 
+    def __repr__(self) -> str:
+        numbers = f"mean {self.mean:,.4g}, standard deviation {self.std:,.4g}, worst {self.worst:,.4g}"
+        return f"Evaluation({self.env_id}, {len(self.returns)} episodes: {numbers})"
+
     def _repr_html_(self) -> str:
         rows = {
             "episodes": len(self.returns),
