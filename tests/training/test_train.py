@@ -75,7 +75,9 @@ def test_a_second_process_is_refused(finished):
 
 def test_without_an_environment_it_trains_and_says_so(tmp_path, capsys):
     run = odice.train(line_log(discrete=True), out=tmp_path / "a", **{**SHORT, "quiet": False})
-    assert "no environment is known" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no environment is known" in said
+    assert "by the log alone: odice.estimate(run.policy, data)" in said
     assert run.result["last"] == {}
     assert run.result["best"] is None
     assert not (run.path / "policy" / "best").exists()
