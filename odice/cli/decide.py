@@ -55,6 +55,7 @@ def run(args: Args) -> int:
         allow=args.allow,
         ask=None if args.yes else _ask,
         say=lambda text: print(text, flush=True),
+        progress=sys.stdout.isatty(),
     )
     return 0 if decision.page.exists() else 1
 

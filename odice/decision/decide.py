@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
-from odice.training.progress import duration
+from odice.training.progress import duration, live, seeds_line
 from odice.training.run import Run
 from odice.training.train import train
 
@@ -98,6 +99,7 @@ def decide(
     candidates: Mapping[str, Mapping[str, Any]] | None = None,
     ask: Ask | None = None,
     say: Say = lambda text: None,
+    progress: bool = False,
     **options: Any,
 ) -> Decision:
     """Decide from a log whether to act differently.
@@ -115,6 +117,7 @@ def decide(
         ask: Called with each question about a proposed schema and the proposal; gives the answer, or nothing to take
             the proposed one.
         say: Called with a line of text at every stage.
+        progress: Whether to show how far a candidate is, in the last line of the terminal.
         **options: More options of `odice.train` for all candidates, and of `odice.load`.
 
     Returns:
@@ -129,62 +132,96 @@ def decide(
         raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
     if schema is None and is_table(log):
         schema = proposed_schema(Path(log), folder / "schema.toml", ask, say, cost_limit)  # pyright: ignore
-    data = _load(log, schema)
+    data = log if isinstance(log, Dataset) else load(log, **({} if schema is None else {"schema": schema}))
     checked(data, tuple(options.get("allow", ())), say)
-    meaning = Schema.parse(data.meta.schema or {}, data.meta.source)
-    limit = meaning.cost_limit if cost_limit is None else cost_limit
-    horizon = steps_that_count(data)
-    check_log(data, horizon)
-    if limit is not None and data.costs is None:
-        raise OdiceError(f"{data.meta.source}: a cost limit needs a cost; name its column as `cost` in the schema.")
-    say(f"{data.n_episodes:,} episodes, {data.n_steps:,} rows; {holdout:.0%} of the episodes judge, the others train")
-    if horizon is not None:
-        say(f"the log stops before many episodes are over, so the first {horizon} rows of each are counted")
+    task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
+    task.check(say, holdout)
     shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "quiet": True} | options
     shared = {"checkpoint_every": CHECKPOINT, **shared}
-    runs = _train(data, dict(candidates or CANDIDATES), shared, folder, say)
-    policies = {name: Policy.load(run.path / "policy" / "last") for name, run in runs.items()}
+    runs = _train(data, dict(candidates or CANDIDATES), shared, folder, say, progress)
     say(f"judging {len(runs)} policies by the episodes that none of them has seen")
-    several = len(runs) * (2 if limit is not None else 1)  # the bounds on the costs hold at once with the others
-    # people count what an episode earns, undiscounted
-    selection = select(policies, data, seed=seed, discount=1.0, horizon=horizon, bounds=several)
-    settings = {"log": log, "schema": meaning, "limit": limit, "seed": seed, "candidates": several}
-    judgments = {
-        item.name: judge(policies[item.name], data, item.estimates, **settings)
-        for number, item in enumerate(selection.ranked)
-        if number == 0 or limit is not None
-    }
+    policies = {name: Policy.load(run.path / "policy" / "last") for name, run in runs.items()}
+    selection, judgments = task.judge(policies)
     best = next((item for item in selection.ranked if _allowed(item, judgments)), selection.ranked[0])
     for item in selection.ranked:
         runs[item.name].remember(item.estimates.summary())
-    per = "row" if int(data.lengths.max()) == 1 else "episode"
-    judgment = judgments[best.name]
     path = policies[best.name].with_scores(best.estimates.summary()).save(folder / "policy")
-    told = advice(judgment, best.health, per)
+    told = advice(judgments[best.name], best.health, task.per)
     file = Path(schema) if isinstance(schema, str | Path) else None
-    decision = Decision(*told, path, best.name, selection, judgment, folder / "decision.html", file)
+    decision = Decision(*told, path, best.name, selection, judgments[best.name], folder / "decision.html", file)
     text = decision_page(
         data,
         policies[best.name],
-        judgment,
+        decision.judgment,
         health=dict(policies[best.name].about.get("health") or {}),
         candidates=[candidate_row(item, judgments.get(item.name)) for item in selection.ranked],
         paths=Paths(data.meta.source, str(file or ""), str(path)),
-        span=time_span(log, meaning),
+        span=time_span(log, task.schema),
     )
     _write(decision, text)
     say(str(decision))
     return decision
 
 
-def _load(log: str | Path | Dataset, schema: Any) -> Dataset:
-    if isinstance(log, Dataset):
-        return log
-    return load(log) if schema is None else load(log, schema=schema)
+@dataclass(frozen=True)
+class Task:
+    """A log with everything that a judgment needs to know about it."""
+
+    log: Any
+    data: Dataset
+    schema: Schema
+    given_limit: float | None
+    seed: int
+
+    @property
+    def limit(self) -> float | None:
+        """The most that an episode may cost on average."""
+        return self.schema.cost_limit if self.given_limit is None else self.given_limit
+
+    @property
+    def horizon(self) -> int | None:
+        """The steps of an episode that count; None for all."""
+        return steps_that_count(self.data)
+
+    @property
+    def per(self) -> str:
+        """What numbers are counted by."""
+        return "row" if int(self.data.lengths.max()) == 1 else "episode"
+
+    def check(self, say: Say, holdout: float) -> None:
+        """Refuse, before anything is trained, what could not be judged afterwards."""
+        data = self.data
+        check_log(data, self.horizon)
+        if self.limit is not None and data.costs is None:
+            raise OdiceError(f"{data.meta.source}: a cost limit needs a cost; name its column as `cost` in the schema.")
+        say(
+            f"{data.n_episodes:,} episodes, {data.n_steps:,} rows; {holdout:.0%} of the episodes judge, the others "
+            "train"
+        )
+        if self.horizon is not None:
+            say(f"the log stops before many episodes are over, so the first {self.horizon} rows of each are counted")
+
+    def judge(self, policies: Mapping[str, Policy]) -> tuple[Selection, dict[str, Judgment]]:
+        """Rank the policies, and judge the costs and outcomes of the best one; with a limit on the cost, of all."""
+        several = len(policies) * (2 if self.limit is not None else 1)  # bounds on the costs hold at once with the rest
+        # people count what an episode earns, undiscounted
+        settings = {"seed": self.seed, "discount": 1.0, "horizon": self.horizon, "bounds": several}
+        selection = select(policies, self.data, **settings)
+        options = {"log": self.log, "schema": self.schema, "limit": self.limit, "candidates": several}
+        judged = selection.ranked if self.limit is not None else selection.ranked[:1]
+        return selection, {
+            item.name: judge(policies[item.name], self.data, item.estimates, seed=self.seed, **options)
+            for item in judged
+        }
 
 
 def _train(
-    data: Dataset, candidates: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], folder: Path, say: Say
+    data: Dataset,
+    candidates: Mapping[str, Mapping[str, Any]],
+    shared: Mapping[str, Any],
+    folder: Path,
+    say: Say,
+    progress: bool,
 ) -> dict[str, Run]:
     """Train the candidates one after the other; finished ones are found again, interrupted ones continue."""
     runs: dict[str, Run] = {}
@@ -196,7 +233,9 @@ def _train(
         left = len(candidates) - count + 1
         rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
         say(f"{'trained already' if known else 'training'} {count} of {len(candidates)}: {name}{'' if known else rest}")
-        runs[name] = train(data, out=str(place), **{**shared, **settings})
+        line = lambda place=place: f"  {seeds_line([place], int(shared['steps']))}"
+        with live(line) if progress and not known else nullcontext():
+            runs[name] = train(data, out=str(place), **{**shared, **settings})
         trained += not known
     return runs
 
