@@ -307,6 +307,9 @@ def _is_discrete(source: Any, discrete: bool | None, meta: Meta) -> bool:
 
 def _sliceable(name: str, value: Any, where: str) -> Any:
     """The array as it is if it can be sliced and is numeric; lists are converted."""
+    if isinstance(value, Mapping):
+        parts = ", ".join(map(str, value))
+        raise OdiceError(f"{where}: {name!r} is a dict of {parts}; join the parts that are vectors into one array.")
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         try:
             value = np.asarray(value)
@@ -316,6 +319,12 @@ def _sliceable(name: str, value: Any, where: str) -> Any:
         raise OdiceError(f"{where}: {name!r} has dtype {value.dtype}; only real numbers can be used.")
     if value.ndim == 0:
         raise OdiceError(f"{where}: {name!r} is a single number; expected one row per step.")
+    if value.dtype == np.uint8 and value.ndim > 2:
+        shape = list(value.shape[1:])
+        raise OdiceError(
+            f"{where}: {name!r} are images of shape {shape}, and odice has no networks for images; encode "
+            "them as vectors first."
+        )
     return value
 
 

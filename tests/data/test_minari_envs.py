@@ -194,3 +194,14 @@ def test_what_is_no_vector_is_refused_with_the_reason(tmp_path, space, says):
     with pytest.raises(OdiceError, match=says):
         odice.load(tmp_path)
     assert odice.load(tmp_path, obs_keys=["state"]).spec.obs_dim == 2
+
+
+def test_images_and_dicts_in_memory_are_refused_with_the_reason():
+    episode = {"actions": np.zeros((4, 2)), "rewards": np.zeros(4), "terminated": True}
+    images = np.zeros((5, 8, 8, 3), np.uint8)
+    with pytest.raises(OdiceError, match=r"'observations' are images of shape \[8, 8, 3\].*encode them"):
+        odice.load([{**episode, "observations": images}])
+    with pytest.raises(OdiceError, match="is a dict of image, state; join the parts that are vectors"):
+        odice.load([{**episode, "observations": {"image": images, "state": np.zeros((5, 3))}}])
+    assert odice.load([{**episode, "observations": images[:, 0, 0]}]).spec.obs_dim == 3  # a vector of bytes is none
+    assert odice.load([{**episode, "observations": np.zeros((5, 2, 3))}]).spec.obs_dim == 6
