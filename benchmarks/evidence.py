@@ -1,4 +1,4 @@
-"""The runs behind docs/research/results.md: two studies, each a queue that can be stopped and continued.
+"""The runs behind docs/research/public_agents.md: two studies, each a queue that can be stopped and continued.
 
     python benchmarks/evidence.py run rl --data DIR --out RUNS --core 1   # train what is missing, one after the other
     python benchmarks/evidence.py run imitation --data DIR --out RUNS --core 0
@@ -24,8 +24,8 @@ ODICE = Path(sys.executable).with_name("odice")
 # S-DICE and the true gradient have no published lambda: they get O-DICE's, 0.5 on both data sets.
 RL_DATA = {"hopper-medium-expert": ("0.5", "1.0"), "halfcheetah-medium": ("0.5", "0.2")}
 # Official codes of IQL, SQL, EQL, f-DVL and O-DICE train on raw observations: on these logs that fails for cloning
-# alone already (docs/research/results.md), so every algorithm gets normalized ones.
-NORMALIZED = ["--normalise-obs", "True"]
+# alone already (docs/research/public_agents.md), so every algorithm gets normalized ones.
+NORMALIZED = ["--normalize-obs", "True"]
 NARROW = ["--policy-hidden", "256", "256"]  # the released code's 1024 would triple the work
 SHALLOW = ["--critic-hidden", "256", "256", *NARROW]  # half the work of three hidden layers
 

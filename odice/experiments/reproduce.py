@@ -107,7 +107,7 @@ LOCAL: dict[str, Any] = {
     "policy_lr": 3e-4,
 }
 """On the local suite, for every algorithm that has the setting: normalized observations (cloning failed on raw ones,
-docs/research/results.md), every step whose next state is known, and one rate, because these runs are
+docs/research/public_agents.md), every step whose next state is known, and one rate, because these runs are
 shorter than those of the paper."""
 LIKE = {
     **{f"{robot}-{kind}": f"{robot}-medium-replay-v2"

@@ -39,7 +39,8 @@ OWN = Protocol(
     eval_every=1_000,
     normalize_obs=True,
     convention="bootstrap",
-    source="odice's own: cloning failed on raw observations (docs/research/results.md); steps with a next state count",
+    source="odice's own: cloning failed on raw observations (docs/research/public_agents.md); steps with a next state "
+    "count",
 )
 """What holds where no preset is chosen."""
 
