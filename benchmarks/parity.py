@@ -280,7 +280,7 @@ def cors(weight: str) -> Case:
     module = importlib.import_module("tests.algos.test_cors_dice")
     settings, form = module.LINEAR | {"policy_weight": weight}, module.WEIGHTS[weight]
     step = lambda m, state, batch: m.numpy_update(state, batch, form)
-    against = "official code of CORSDICE" if weight == "linear" else "its equations"
+    against = "official code of CORSDICE, with the slow Q" if weight == "linear" else "its equations"
     return Case(f"cors-dice ({weight})", "cors-dice", "test_cors_dice", settings, against, step)
 
 
