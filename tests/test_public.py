@@ -91,7 +91,7 @@ def test_what_algorithms_are_built_from_keeps_its_names():
     names = set(BUILDING.split())
     assert names == set(building.__all__)
     assert all(hasattr(building, name) for name in names)
-    page = (Path(__file__).parents[1] / "docs" / "building.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "building.md").read_text("utf-8")
     assert [name for name in names if f"`{name}`" not in page and name != "Policy"] == []
 
 
