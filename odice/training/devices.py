@@ -85,7 +85,7 @@ def choose_devices(wanted: int | str | None, batch_size: int, seeds: int = 1) ->
 def unused_accelerator() -> str | None:
     """A sentence where the machine has an accelerator that JAX does not use, and nobody asked for that."""
     there = accelerator()
-    if there is None or jax.default_backend() != "cpu" or jax.config.jax_platforms:
+    if there is None or jax.default_backend() != "cpu" or jax.config.values["jax_platforms"]:
         return None
     name, extra = there
     return (

@@ -15,10 +15,10 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ from odice.training.pool import POLL_SECONDS, start
 from odice.training.processes import on_disk, worker_command
 from odice.training.settings import Settings
 
+T = TypeVar("T")
 CHILD = "ODICE_PROCESS"
 """Set in the process that does the work."""
 LOST = 70
@@ -56,6 +57,16 @@ def from_first(value: Any, like: Any = None) -> Any:
     if like is not None and jax.process_index():
         value = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
     return jax.tree.map(np.asarray, broadcast_one_to_all(value))
+
+
+def first_then_others(work: Callable[[], T]) -> T:
+    """Do the work in the first process and then in the others, which find what it has made."""
+    if jax.process_index() == 0:
+        done = work()
+        agree(False)
+        return done
+    agree(False)
+    return work()
 
 
 def check_same(checksum: str) -> None:
@@ -103,6 +114,11 @@ def joined(settings: Settings) -> Iterator[Settings]:
     try:
         jax.distributed.initialize(**known, initialization_timeout=WAIT_SECONDS)
     except (RuntimeError, ValueError) as error:
+        if not known:
+            raise OdiceError(
+                "--coordinator auto: this is no job of Slurm, Open MPI or a TPU pod; name the first process with "
+                "--coordinator HOST:PORT, and this one with --process I/N."
+            ) from error
         raise OdiceError(
             f"--coordinator {options.coordinator}: the processes of this run did not meet there "
             f"({str(error).splitlines()[0][:160]}); start all of them within {WAIT_SECONDS} s of each other."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from signal import SIGTERM
 from typing import Any
 
 import jax
@@ -291,8 +292,8 @@ class Loop:
             recorder.failure = error
 
     def _interrupted(self) -> Interrupted:
-        where = self._recorders[0].directory.path
+        where = f"in {self._recorders[0].directory.path}" if jax.process_index() == 0 else "with the first process"
         return Interrupted(
-            f"stopped at step {self.step:,}; the checkpoint is in {where}. Run the same command again to continue.",
-            self._stop.signal,
+            f"stopped at step {self.step:,}; the checkpoint is {where}. Run the same command again to continue.",
+            self._stop.signal or SIGTERM,  # another process of the run was asked to stop
         )

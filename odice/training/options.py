@@ -7,6 +7,7 @@ the algorithm's config (`training.settings`).
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -149,6 +150,8 @@ class RunFlags:
             if self.process is not None:
                 raise OdiceError("--process says which process this is; name the first one's with --coordinator.")
             return
+        if self.coordinator != "auto" and not re.fullmatch(r".+:\d{1,5}", self.coordinator):
+            raise OdiceError(f"--coordinator is {self.coordinator!r}; it is HOST:PORT of the first process, or `auto`.")
         if self.coordinator != "auto" and self.process is None:
             raise OdiceError("--coordinator HOST:PORT needs --process I/N: which of how many processes this is.")
         if self.devices not in (None, "all"):

@@ -23,7 +23,7 @@ from odice.training.compilation import use_cache
 from odice.training.devices import Devices, choose_devices, unused_accelerator
 from odice.training.directory import RunDirectory, differences
 from odice.training.evaluations import BackgroundEvaluator
-from odice.training.hosts import agree, check_same, is_child, joined, run_child
+from odice.training.hosts import agree, check_same, first_then_others, is_child, joined, run_child
 from odice.training.interrupt import Stop
 from odice.training.loop import Loop, make_chunk
 from odice.training.options import RunOptions
@@ -144,6 +144,7 @@ def _train(seeds: list[Settings]) -> list[Run]:
     with ExitStack() as stack:
         if options.coordinator:
             seeds = [stack.enter_context(joined(seeds[0]))]
+            options = seeds[0].options
         devices = choose_devices(
             "all" if options.coordinator else options.devices, seeds[0].config.batch_size, len(seeds)
         )
@@ -151,7 +152,8 @@ def _train(seeds: list[Settings]) -> list[Run]:
         display = stack.enter_context(Display(options.steps or 0, quiet=options.quiet))
         if options.resume and not all((each.path / "config.json").exists() for each in directories):
             raise OdiceError(f"{directories[0].path} holds no run to resume; leave out --resume to start one.")
-        prepared = prepare(seeds[0])
+        # a store that is made for --stream is made once
+        prepared = first_then_others(lambda: prepare(seeds[0])) if options.stream else prepare(seeds[0])
         evaluator = prepared.about.evaluator
         evaluations = None
         if evaluator and jax.process_index() == 0:

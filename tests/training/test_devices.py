@@ -69,6 +69,8 @@ def test_processes_are_numbered_from_one():
             parse_process(bad)
     with pytest.raises(OdiceError, match="needs --process I/N"):
         resolve("x", coordinator="localhost:1234")
+    with pytest.raises(OdiceError, match="it is HOST:PORT of the first process"):
+        resolve("x", coordinator="localhost", process="1/2")
     with pytest.raises(OdiceError, match="with --coordinator"):
         resolve("x", process="1/2")
     with pytest.raises(OdiceError, match="--patience is for one process"):
