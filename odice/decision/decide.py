@@ -27,12 +27,13 @@ from odice.decision.advice import Advice, advice
 from odice.decision.judge import Judgment, judge, steps_that_count
 from odice.decision.page import Paths, candidate_row, decision_page
 from odice.decision.read import Ask, Say, checked, is_table, proposed_schema, time_span
-from odice.errors import OdiceError
+from odice.errors import Interrupted, OdiceError
 from odice.evaluation.ope.episodes import check_log
 from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
+from odice.training.interrupt import Stop
 from odice.training.progress import duration, live, seeds_line
 from odice.training.run import Run
 from odice.training.train import train
@@ -226,17 +227,21 @@ def _train(
     """Train the candidates one after the other; finished ones are found again, interrupted ones continue."""
     runs: dict[str, Run] = {}
     began, trained = time.monotonic(), 0
-    for count, (name, settings) in enumerate(candidates.items(), 1):
-        place = folder / "candidates" / name.replace(" ", "-")
-        refuse_links_below(folder, place)
-        known = (place / "result.json").exists()
-        left = len(candidates) - count + 1
-        rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
-        say(f"{'trained already' if known else 'training'} {count} of {len(candidates)}: {name}{'' if known else rest}")
-        line = lambda place=place: f"  {seeds_line([place], int(shared['steps']))}"
-        with live(line) if progress and not known else nullcontext():
-            runs[name] = train(data, out=str(place), **{**shared, **settings})
-        trained += not known
+    with Stop() as stop:
+        for count, (name, settings) in enumerate(candidates.items(), 1):
+            place = folder / "candidates" / name.replace(" ", "-")
+            refuse_links_below(folder, place)
+            known = (place / "result.json").exists()
+            left = len(candidates) - count + 1
+            rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
+            told = "trained already" if known else "training"
+            say(f"{told} {count} of {len(candidates)}: {name}{'' if known else rest}")
+            line = lambda place=place: f"  {seeds_line([place], int(shared['steps']))}"
+            with live(line) if progress and not known else nullcontext():
+                runs[name] = train(data, out=str(place), **{**shared, **settings})
+            trained += not known
+            if stop.requested:
+                raise Interrupted(f"stopped after {name}. Run the same command again to continue.", stop.signal)
     return runs
 
 

@@ -42,3 +42,6 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+            outer = getattr(handler, "__self__", None)
+            if self.signal and isinstance(outer, Stop):  # the run was over first; who started it hears of the signal
+                outer.signal = outer.signal or self.signal

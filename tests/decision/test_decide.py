@@ -1,6 +1,8 @@
 """From a table to a decision: what is written, what is said, and that nothing unsafe is advised."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import polars as pl
@@ -10,7 +12,8 @@ import odice
 from odice.cli.main import main
 from odice.decision.advice import advice
 from odice.decision.judge import judge
-from odice.errors import OdiceError
+from odice.errors import Interrupted, OdiceError
+from odice.training.interrupt import Stop
 
 SMALL = {"policy_hidden": (16, 16), "batch_size": 64}
 CANDIDATES = {"clone": {"algo": "bc", **SMALL}, "best": {"algo": "bc-10", **SMALL}}
@@ -140,6 +143,35 @@ def test_the_policy_acts_on_rows_and_its_card_names_them(decided):
 def test_what_health_refuses_is_never_advised(decided):
     _, decision, _ = decided
     assert advice(decision.judgment, "do not deploy")[0] == "go on as before"
+
+
+def test_a_signal_that_comes_as_a_candidate_ends_stops_the_command(tmp_path, monkeypatch):
+    """The run that was under way finishes; the next one does not start, and the same call continues."""
+    log = shop(tmp_path / "shop.csv", 60)
+    calls = []
+
+    def train(data, out, **options):
+        calls.append(out)
+        with Stop():  # as a run listens
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("odice.decision.decide.train", train)
+    with pytest.raises(Interrupted, match=r"stopped after clone. Run the same command again"):
+        odice.decide(log, out=tmp_path / "out", steps=20, candidates=CANDIDATES)
+    assert len(calls) == 1
+
+
+def test_a_person_answers_in_a_terminal(tmp_path, monkeypatch, capsys):
+    answers = iter(["shop", "score", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(answers))
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    log = tmp_path / "log.csv"
+    pl.read_csv(shop(tmp_path / "shop.csv", 40)).rename({"offer": "colour"}).drop("closed").write_csv(log)
+    monkeypatch.setattr("odice.decision.decide.checked", lambda *_: (_ for _ in ()).throw(OdiceError("enough")))
+    assert main(["decide", str(log), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert "Unknown column 'shop'" in said.out
+    assert 'action = ["score"]' in (tmp_path / "out" / "schema.toml").read_text()
 
 
 def test_the_command_asks_before_it_trains_on_a_guess(tmp_path, capsys, monkeypatch):
