@@ -49,19 +49,20 @@ DATA = [
 ]
 
 
-def runs(discrete: str) -> dict[str, dict[str, Any]]:
-    """The arguments of `odice.train` for each named run; `discrete` is a file with discrete actions."""
+def runs(discrete: str, costs: str) -> dict[str, dict[str, Any]]:
+    """The arguments of `odice.train` for each named run; the files have discrete actions, and costs."""
     rows: dict[str, dict[str, Any]] = {}
     for name, entry in odice.algorithms().items():
         if name in ONLINE:
             continue
+        data = costs if name == "copti-dice" else HOPPER
         if name not in UNION:
-            rows[name] = {"data": HOPPER, "algo": name}
+            rows[name] = {"data": data, "algo": name}
             if entry.discrete:
                 rows[f"{name}, discrete"] = {"data": discrete, "algo": name}
         for preset in PRESETS:
             if settings(preset, name):
-                rows[f"{name}, {preset}"] = {"data": HOPPER, "algo": name, "preset": preset}
+                rows[f"{name}, {preset}"] = {"data": data, "algo": name, "preset": preset}
                 if entry.discrete:
                     rows[f"{name}, {preset}, discrete"] = {"data": discrete, "algo": name, "preset": preset}
         if entry.imitates:
@@ -86,15 +87,17 @@ def settings(preset: str, algo: str, data: str | None = None, *, imitation: bool
     return {**made.values(), **made.protocol._replace(source="")._asdict()}
 
 
-def write_discrete(path: Path) -> str:
+def write(path: Path, *, discrete: bool) -> str:
+    """Random numbers, with costs."""
     rng, size = np.random.default_rng(0), 2000
     np.savez(
         path,
         observations=rng.normal(size=(size, 4)).astype(np.float32),
-        actions=rng.integers(0, 3, size),
+        actions=rng.integers(0, 3, size) if discrete else rng.uniform(-1, 1, (size, 2)).astype(np.float32),
         rewards=rng.normal(size=size).astype(np.float32),
         terminals=np.arange(size) % 20 == 19,
         timeouts=np.zeros(size, bool),
+        costs=rng.uniform(size=size).astype(np.float32),
     )
     return str(path)
 
@@ -122,7 +125,9 @@ def make(out: Path, only: str | None) -> None:
                 data: repr(sorted(values.items())) for data, values in each.items()
             }
     with tempfile.TemporaryDirectory() as folder:
-        for name, given in runs(write_discrete(Path(folder) / "discrete.npz")).items():
+        discrete = write(Path(folder) / "discrete.npz", discrete=True)
+        costs = write(Path(folder) / "costs.npz", discrete=False)
+        for name, given in runs(discrete, costs).items():
             if (only and only not in name) or (name in rows and "failed" not in rows[name]):
                 continue
             try:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from odice.algos.health import Check
+from odice.caching import kept
 from odice.errors import OdiceError, unknown_name
 from odice.plugins import load_entry_points
 from odice.types import COLUMNS, Algo, Spec
@@ -77,7 +78,13 @@ class Entry(NamedTuple):
                 f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one "
                 f"of: {able}."
             )
-        return self.factory(config, spec)
+        return _built(self.factory, config, spec)
+
+
+@kept
+def _built(factory: Callable[[Any, Spec], Algo], config: Any, spec: Spec) -> Algo:
+    """The same object for the same settings, so that what was compiled for it serves the next run of this process."""
+    return factory(config, spec)
 
 
 _REGISTRY: dict[str, Entry] = {}

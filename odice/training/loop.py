@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from odice.caching import kept
 from odice.core.diagnostics import feature_products
 from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, sample_rows, seed_keys, step_keys
 from odice.data.dataset import Dataset
@@ -75,9 +76,20 @@ def block_length(length: int, most: int = 64) -> int:
     return fitting[-1] if fitting else length
 
 
+@kept
+def _first_state(algo: Algo, seeds: bool, where: Any) -> Callable[[Any], Any]:
+    """`initial_state` as a program, placed `where`: of a seed, or of each of several."""
+
+    def initial(seed: Any) -> Any:
+        return initial_state(algo, seed)
+
+    return jax.jit(jax.vmap(initial) if seeds else initial, out_shardings=where)
+
+
 Chunk = Callable[[Any, Transitions, Any, Any], tuple[Any, Metrics]]
 
 
+@kept
 def make_chunk(
     algo: Algo, batch_size: int, length: int, *, seeds: bool = False, devices: Devices | None = None
 ) -> Chunk:
@@ -86,7 +98,8 @@ def make_chunk(
     The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
     all seeds advance in one `vmap`. With `devices` each gathers and works on its share of every batch. Batches are
     gathered before the updates that use them, not inside: a compiler may fuse a gather into the arithmetic and change
-    its last bits, and then training from disk would differ.
+    its last bits, and then training from disk would differ. The same
+    arguments give the same program, so that it is traced once in a process.
     """
 
     def chunk(state, transitions: Transitions, seed, first_step):
@@ -187,10 +200,7 @@ class Loop:
     def _start(self) -> tuple[int, Any]:
         """The state to go on from: the newest checkpoint that all seeds have, or the first state."""
 
-        def initial(seed: Any) -> Any:
-            return initial_state(self._algo, seed)
-
-        first = jax.jit(jax.vmap(initial) if self._many else initial, out_shardings=self._where)
+        first = _first_state(self._algo, self._many, self._where)
         like = jax.eval_shape(first, self._seed)  # traced once, for the shapes and for the state
         if self._many:
             like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)

@@ -87,6 +87,7 @@ def test_seeds_by_vmap_equal_single_runs(name, transitions):
     joint = jax.vmap(lambda seed: initial_state(algo, seed))(seeds)
     joint, metrics = make_chunk(algo, 32, 20, seeds=True)(joint, transitions, seeds, 0)
     single = make_chunk(algo, 32, 20)
+    programs = single._cache_size()
     for i, seed in enumerate([5, 6, 7]):
         alone, alone_metrics = single(initial_state(algo, seed), transitions, seed, 0)
         for a, b in zip(leaves(joint), leaves(alone), strict=True):
@@ -94,7 +95,7 @@ def test_seeds_by_vmap_equal_single_runs(name, transitions):
         for metric, value in alone_metrics.items():
             np.testing.assert_allclose(metrics[metric][i], value, rtol=1e-3, atol=1e-5, err_msg=metric)
     assert not np.allclose(leaves(joint)[0][0], leaves(joint)[0][1])
-    assert single._cache_size() == 1  # compiled once for all seeds
+    assert single._cache_size() <= programs + 1  # compiled once for all seeds
 
 
 def test_training_changes_the_policy_and_lowers_the_loss(transitions):
