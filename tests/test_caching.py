@@ -29,7 +29,8 @@ def test_the_same_arguments_give_the_same_object_and_old_ones_are_dropped():
 def test_a_second_run_with_the_same_settings_uses_the_same_program():
     bc = entry("bc")
     config, spec = bc.config(policy_hidden=(8,)), Spec(2, 1)
-    one, again = (bc.build(dataclasses.replace(config), spec) for _ in range(2))
-    assert make_chunk(one, 16, 5) is make_chunk(again, 16, 5)
-    others = bc.build(dataclasses.replace(config, policy_hidden=(9,)), spec), bc.build(config, Spec(3, 1))
-    assert all(make_chunk(other, 16, 5) is not make_chunk(one, 16, 5) for other in others)
+    build = lambda config, spec: bc.build(config, spec, again=True)
+    one, same = (build(dataclasses.replace(config), spec) for _ in range(2))
+    assert make_chunk(one, 16, 5) is make_chunk(same, 16, 5)
+    others = build(dataclasses.replace(config, policy_hidden=(9,)), spec), build(config, Spec(3, 1))
+    assert all(make_chunk(other, 16, 5) is not make_chunk(one, 16, 5) for other in (*others, bc.build(config, spec)))

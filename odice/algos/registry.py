@@ -70,20 +70,19 @@ class Entry(NamedTuple):
         """The columns that the algorithm reads with this config."""
         return tuple(name for name, setting in self.columns.items() if self.setting(config, setting, True))
 
-    def build(self, config: Any, spec: Spec) -> Algo:
-        """The algorithm for these data."""
+    def build(self, config: Any, spec: Spec, *, again: bool = False) -> Algo:
+        """The algorithm for these data; `again` gives the object of the last time, whose programs are compiled."""
         if spec.discrete and not self.discrete:
             able = ", ".join(name for name, other in algorithms().items() if other.discrete)
             raise OdiceError(
                 f"{self.name} needs continuous actions, but these data have {spec.action_dim} discrete ones; use one "
                 f"of: {able}."
             )
-        return _built(self.factory, config, spec)
+        return _built(self.factory, config, spec) if again else self.factory(config, spec)
 
 
 @kept
 def _built(factory: Callable[[Any, Spec], Algo], config: Any, spec: Spec) -> Algo:
-    """The same object for the same settings, so that what was compiled for it serves the next run of this process."""
     return factory(config, spec)
 
 

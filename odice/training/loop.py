@@ -98,8 +98,8 @@ def make_chunk(
     The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
     all seeds advance in one `vmap`. With `devices` each gathers and works on its share of every batch. Batches are
     gathered before the updates that use them, not inside: a compiler may fuse a gather into the arithmetic and change
-    its last bits, and then training from disk would differ. The same
-    arguments give the same program, so that it is traced once in a process.
+    its last bits, and then training from disk would differ. The same arguments give the same program, so that it is
+    traced once in a process.
     """
 
     def chunk(state, transitions: Transitions, seed, first_step):

@@ -167,7 +167,7 @@ def _train(seeds: list[Settings]) -> list[Run]:
             stack.callback(evaluations.close)
         elif evaluator:
             stack.callback(evaluator.close)
-        algo = prepared.settings.algorithm.build(prepared.settings.config, prepared.spec)
+        algo = prepared.settings.algorithm.build(prepared.settings.config, prepared.spec, again=True)
         notes = [*prepared.about.notes, check_expert(algo, prepared.settings), evaluator and evaluator.task.note]
         for each, directory in zip(seeds, directories, strict=True):
             _claim(directory, each.options.seed, prepared, devices, display)
