@@ -66,7 +66,7 @@ def run_sh(source: str) -> None:
     """Run the `odice` commands of a block in this process."""
     from odice.cli.main import main
 
-    for line in source.splitlines():
+    for line in source.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words[0] != "odice":
             raise ValueError(f"only odice commands can be run here, not {line!r}")
@@ -104,7 +104,7 @@ def notebook(page: list[Cell], outputs: list[list[dict[str, Any]]]) -> dict[str,
         if cell.kind == "markdown":
             made.append(one | {"cell_type": "markdown", "source": lines(cell.source)})
         else:
-            source = re.sub(r"^", "!", cell.source, flags=re.MULTILINE) if cell.kind == "sh" else cell.source
+            source = re.sub(r"(?<!\\\n)^", "!", cell.source, flags=re.MULTILINE) if cell.kind == "sh" else cell.source
             one |= {"cell_type": "code", "execution_count": None, "source": lines(source), "outputs": found}
             made.append(one)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -123,7 +123,9 @@ def with_outputs(markdown: str, book: dict[str, Any]) -> str:
 
 def as_markdown(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
-        return f"\n```{{.text .output}}\n{''.join(output['text'])}\n```\n"
+        text = "".join(output["text"])
+        wrapped = "" if re.search("[│█]", text) else " .wrapped"
+        return f"\n```{{.text .output{wrapped}}}\n{text}\n```\n"
     data = output["data"]
     if "image/png" in data:
         return f'\n<img class="output" alt="output" src="data:image/png;base64,{data["image/png"]}">\n'

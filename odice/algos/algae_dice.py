@@ -76,7 +76,7 @@ class AlgaeDICEConfig:
     init_temperature: float = 1.0
     """T at the start (official: 1). Where rewards are small, a smaller one learns sooner."""
     orthogonal_penalty: float = 1e-4
-    """o: weight of the policy's orthogonal regulariser (official: 1e-4)."""
+    """o: weight of the policy's orthogonal regularizer (official: 1e-4)."""
     policy_delay: int = 2
     """Updates of the critics for one of the policy and the target (official: 2)."""
     discount: float = 0.99

@@ -161,7 +161,7 @@ def awac(cfg: AWACConfig, spec: Spec) -> Algo:
 
 @register("crr", CRRConfig, **DECLARED)
 def crr(cfg: CRRConfig, spec: Spec) -> Algo:
-    """CRR: critic-regularised regression, cloning of the log's actions that beat the policy's own."""
+    """CRR: critic-regularized regression, cloning of the log's actions that beat the policy's own."""
     if cfg.filter == "binary":
         return weighted_actor_critic(cfg, lambda a: (a > 0).astype(a.dtype), spec)
     return weighted_actor_critic(cfg, lambda a: advantage_weight(a, 1 / cfg.beta, cfg.weight_clamp), spec)

@@ -92,7 +92,7 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
 
 @register("bc", BCConfig, imitates=True, best_episodes="top_returns")
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
-    """BC: behaviour cloning of all the data, the floor of every comparison."""
+    """BC: behavior cloning of all the data, the floor of every comparison."""
     learner = Learner(cfg.policy_lr, cfg.policy_weight_decay)
 
     def init(key) -> State:
@@ -117,5 +117,5 @@ def bc(cfg: BCConfig, spec: Spec) -> Algo:
 
 @register("bc-10", PercentBCConfig, best_episodes="top_returns")
 def percent_bc(cfg: PercentBCConfig, spec: Spec) -> Algo:
-    """Percentage BC: behaviour cloning of the tenth of the episodes with the highest return."""
+    """Percentage BC: behavior cloning of the tenth of the episodes with the highest return."""
     return bc(cfg, spec)

@@ -37,7 +37,7 @@ class IQLConfig(ImplicitConfig):
     expectile: float = 0.7
     """tau: which expectile of Q over the logged actions V is; MuJoCo 0.7, AntMaze 0.9."""
     beta: float = 3.0
-    """beta: how sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10. 0 is behaviour cloning."""
+    """beta: how sharply the policy prefers actions of high advantage; MuJoCo 3, AntMaze 10. 0 is behavior cloning."""
 
     def __post_init__(self):
         super().__post_init__()

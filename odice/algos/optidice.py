@@ -210,7 +210,7 @@ def policy_loss(cfg: OptiDICEConfig, policy, state: State, batch: Batch, weight,
     health=WEIGHTS,
 )
 def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
-    """OptiDICE: the true-gradient dual with initial states and normalised weights; two policy extractions."""
+    """OptiDICE: the true-gradient dual with initial states and normalized weights; two policy extractions."""
     value_learner, advantage_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
     policy_learner = Learner(cfg.policy_lr)
     usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)

@@ -85,7 +85,7 @@ def td_target(cfg: ReBRACConfig, state: State, batch: Batch, key: PRNGKeyArray) 
 
 
 def policy_loss(cfg: ReBRACConfig, policy: TanhPolicy, critic: Critic, batch: Batch):
-    """The penalty less the normalised value, and its parts."""
+    """The penalty less the normalized value, and its parts."""
     action = policy.mode(batch.obs)
     q = min_over_heads(critic(batch.obs, action))
     scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(q)))
@@ -103,7 +103,7 @@ def policy_loss(cfg: ReBRACConfig, policy: TanhPolicy, critic: Critic, batch: Ba
     health=(VALUES_OF_RETURNS,),
 )
 def rebrac(cfg: ReBRACConfig, spec: Spec) -> Algo:
-    """ReBRAC: TD3 whose policy and critics are both held to the data, with deep normalised critics."""
+    """ReBRAC: TD3 whose policy and critics are both held to the data, with deep normalized critics."""
 
     def critic_gradient(state: State, batch: Batch, key):
         target = td_target(cfg, state, batch, key)

@@ -59,7 +59,7 @@ class RGMConfig(UnionConfig):
     alpha: float = 0.5
     """alpha: how much the policy is held to the data (official: 0.5, walker2d-medium-replay 4)."""
     divergence: Literal["kl-dv", "half-pearson"] = "kl-dv"
-    """f: KL in its normalised form, or half of chi-square (official 'kl', its default, and 'chi')."""
+    """f: KL in its normalized form, or half of chi-square (official 'kl', its default, and 'chi')."""
     normalize: bool = True
     """Divide w by its mean in the upper level too (official: no)."""
     correction_scale: float = 3.0

@@ -42,7 +42,7 @@ class SMODICEConfig(UnionConfig):
     """SMODICE. Defaults follow the official code."""
 
     divergence: Literal["kl-dv", "half-pearson"] = "kl-dv"
-    """f: KL in its normalised form, or half of chi-square (official 'kl', its default, and 'chi')."""
+    """f: KL in its normalized form, or half of chi-square (official 'kl', its default, and 'chi')."""
     state_only: bool = True
     """Whether the discriminator sees states alone; off, it sees actions too, and demonstrations need them."""
     discriminator_steps: int = 4000

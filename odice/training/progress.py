@@ -1,4 +1,4 @@
-"""The progress of a run: a live line in a terminal, plain lines everywhere else."""
+"""The progress of a run: one live line in a terminal or a notebook, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 10.0
 """Time between two plain lines."""
+NOTEBOOK_SECONDS = 0.5
+"""Time between two states of the line in a notebook."""
 SHOWN = ("value_loss", "critic_loss", "policy_loss")
 
 
@@ -32,6 +34,8 @@ class Display:
         self._printed = -PLAIN_SECONDS
         self._step, self._text, self._scores = 0, "", ""
         self._live: Live | None = None
+        self._rewritten = 0
+        """Length of the line that a notebook shows now."""
 
     def __enter__(self) -> Display:
         if not self._quiet and sys.stdout.isatty():
@@ -43,6 +47,7 @@ class Display:
         if self._live is not None:
             self._live.__exit__(*exception)
             self._live = None
+        self._clear()
 
     @property
     def rate(self) -> float:
@@ -71,6 +76,7 @@ class Display:
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
         else:
+            self._clear()
             print(text, flush=True)
 
     def warn(self, text: str) -> None:
@@ -94,9 +100,24 @@ class Display:
     def _show(self) -> None:
         if self._quiet:
             return
-        if self._live is None and self._began and time.monotonic() - self._printed >= PLAIN_SECONDS:
+        notebook = in_notebook()
+        pause = NOTEBOOK_SECONDS if notebook else PLAIN_SECONDS
+        if self._live is None and self._began and time.monotonic() - self._printed >= pause:
             self._printed = time.monotonic()
-            print(self._line(), flush=True)
+            line = self._line()
+            print(f"\r{line:<{self._rewritten}}" if notebook else line, end="" if notebook else "\n", flush=True)
+            self._rewritten = len(line) if notebook else 0
+
+    def _clear(self) -> None:
+        """Take back the line of a notebook, so that what is printed next stands alone."""
+        if self._rewritten:
+            print("\r" + " " * self._rewritten + "\r", end="", flush=True)
+            self._rewritten = 0
+
+
+def in_notebook() -> bool:
+    """Whether this process is a Jupyter kernel, whose cells can rewrite a line."""
+    return "ipykernel" in sys.modules
 
 
 def live(line: Callable[[], str]) -> Live:

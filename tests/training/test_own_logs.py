@@ -179,6 +179,21 @@ def test_the_first_line_has_no_rate_and_the_second_one_has(monkeypatch, capsys):
     ]
 
 
+def test_a_notebook_has_one_line_that_is_rewritten(monkeypatch, capsys):
+    monkeypatch.setattr("odice.training.progress.in_notebook", lambda: True)
+    now = [0.0]
+    monkeypatch.setattr("odice.training.progress.time.monotonic", lambda: now[0])
+    with Display(1000) as display:
+        for step in (50, 150, 250):
+            display.tick(step)
+            now[0] += 1.0
+        display.note("evaluated")
+    shown = capsys.readouterr().out
+    assert shown.count("\n") == 1
+    assert shown.startswith("\rstep 50/1,000  ready after 0m00s\rstep 150/1,000  100 updates/s")
+    assert shown.endswith("\revaluated\n")
+
+
 def test_seeds_of_other_processes_are_read_from_their_folders(tmp_path):
     one, two, three = (tmp_path / f"seed-{i}" for i in range(3))
     for folder in (one, two):
