@@ -82,8 +82,10 @@ def make_store_from_files(
         close_store(out.finish(), copy.meta, made_from)
         out.rename()
     if unfinished := copy.meta.evidence.get("unfinished"):
-        message = f"{source}: {unfinished['count']:,} episodes end with neither a terminal nor a timeout flag"
-        warnings.warn(UnfinishedEpisodeWarning(f"{message} and are kept as truncated."), stacklevel=2)
+        count = unfinished["count"]
+        what = "1 episode ends" if count == 1 else f"{count:,} episodes end"
+        message = f"{source}: {what} with neither a terminal nor a timeout flag and is kept as truncated."
+        warnings.warn(UnfinishedEpisodeWarning(message), stacklevel=2)
     return read(folder)
 
 
