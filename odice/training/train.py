@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from odice import __version__
+from odice.data.readers.files import short_name
 from odice.data.store import Streamed
 from odice.envs.make import own_env
 from odice.errors import OdiceError
@@ -130,7 +131,7 @@ def folder_of(settings: Settings) -> Path:
     options = settings.options
     if options.out:
         return Path(options.out)
-    name = Path(options.data).stem if isinstance(options.data, str | Path) else "data"
+    name = short_name(options.data) if isinstance(options.data, str | Path) else "data"
     if options.imitation:
         few = "-".join(map(str, options.episode[:4])) + ("-etc" if len(options.episode) > 4 else "")
         name += f"-episode-{few}" if options.episode else "-imitation"

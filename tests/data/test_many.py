@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import odice
-from odice.data.readers.files import list_files
+from odice.data.readers.files import list_files, short_name
 from odice.data.store import make_store, many, stored
 from odice.errors import OdiceError
 
@@ -131,6 +131,12 @@ def test_unfinished_episodes_are_said_once(tmp_path, monkeypatch):
         make_store(pattern, tmp_path / "log.store", **KNOWN)
     assert len(said) == 1
     assert "end with neither a terminal nor a timeout flag" in str(said[0].message)
+
+
+def test_names_of_runs():
+    assert short_name("s3://bucket/logs/*.parquet") == "logs"
+    assert short_name("a/hopper.v1.hdf5") == "hopper.v1"
+    assert short_name("*.parquet") == "data"
 
 
 def test_what_cannot_be_done_is_said(tmp_path):

@@ -37,6 +37,12 @@ def is_many(source: Any) -> bool:
     return "://" in source or (any(sign in source for sign in PATTERN) and not Path(source).exists())
 
 
+def short_name(source: str | Path) -> str:
+    """What to call a source: the last part of its path that is no pattern, without the end of a file's name."""
+    parts = [part for part in Path(source).parts if not any(sign in part for sign in PATTERN)]
+    return Path(parts[-1]).stem if parts else "data"
+
+
 def list_files(source: str | Path) -> list[LogFile]:
     """The Parquet files behind a folder, a pattern or an address, in natural order."""
     text = os.fspath(source)
