@@ -12,6 +12,7 @@ Everything lies in one folder. The same call continues where it stopped, because
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from odice import __version__
 from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.data.schema import Schema
@@ -33,6 +35,7 @@ from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
 from odice.files import complete_file, refuse_links_below
 from odice.policy.policy import Policy
+from odice.training.directory import read_record, write_record
 from odice.training.interrupt import Stop
 from odice.training.progress import duration, live, seeds_line
 from odice.training.run import Run
@@ -47,6 +50,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 """Name of a candidate -> how it is trained."""
 STEPS = 10_000
+TRAINED = "decide.json"
+"""In the folder of a finished candidate: what it was made of, so that the next call need not read the log for it."""
 CHECKPOINT = 2_000
 """Updates that a killed command loses at most."""
 HOLDOUT = 0.3
@@ -133,7 +138,8 @@ def decide(
         raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
     if schema is None and is_table(log):
         schema = proposed_schema(Path(log), folder / "schema.toml", ask, say, cost_limit)  # pyright: ignore
-    data = log if isinstance(log, Dataset) else load(log, **({} if schema is None else {"schema": schema}))
+    reading: dict[str, Any] = {} if schema is None else {"schema": schema}
+    data = log if isinstance(log, Dataset) else load(log, **reading)
     checked(data, tuple(options.get("allow", ())), say)
     task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
     task.check(say, holdout)
@@ -231,18 +237,35 @@ def _train(
         for count, (name, settings) in enumerate(candidates.items(), 1):
             place = folder / "candidates" / name.replace(" ", "-")
             refuse_links_below(folder, place)
-            known = (place / "result.json").exists()
+            asked = _digest(data, {**shared, **settings})
+            known = _finished(place, asked)
             left = len(candidates) - count + 1
             rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
             told = "trained already" if known else "training"
             say(f"{told} {count} of {len(candidates)}: {name}{'' if known else rest}")
             line = lambda place=place: f"  {seeds_line([place], int(shared['steps']))}"
-            with live(line) if progress and not known else nullcontext():
+            if known is not None:
+                runs[name] = known
+                continue
+            with live(line) if progress else nullcontext():
                 runs[name] = train(data, out=str(place), **{**shared, **settings})
-            trained += not known
+            write_record(place / TRAINED, {"asked": asked})
+            trained += 1
             if stop.requested:
                 raise Interrupted(f"stopped after {name}. Run the same command again to continue.", stop.signal)
     return runs
+
+
+def _digest(data: Dataset, options: Mapping[str, Any]) -> str:
+    """What a candidate is made of: the log and every option."""
+    text = json.dumps([data.fingerprint, __version__, dict(options)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _finished(place: Path, asked: str) -> Run | None:
+    """The run of a candidate that was trained from the same log with the same options."""
+    done = (place / TRAINED).exists() and (place / "result.json").exists()
+    return Run.open(place) if done and read_record(place / TRAINED).get("asked") == asked else None
 
 
 def _allowed(item: Ranked, judgments: Mapping[str, Judgment]) -> bool:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -65,6 +66,7 @@ def test_the_same_call_continues_and_decides_the_same(decided):
     lines = []
     again = odice.decide(log, out=decision.page.parent, steps=300, candidates=CANDIDATES, say=lines.append)
     assert again.to_dict() == decision.to_dict()
+    assert sum("trained already" in line for line in lines) == len(CANDIDATES)
     assert any("schema.toml" in line for line in lines)  # what a person may have corrected is kept
 
 
@@ -152,6 +154,7 @@ def test_a_signal_that_comes_as_a_candidate_ends_stops_the_command(tmp_path, mon
 
     def train(data, out, **options):
         calls.append(out)
+        Path(out).mkdir(parents=True)
         with Stop():  # as a run listens
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -17,6 +17,7 @@ own noise.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,11 +73,29 @@ def clone(log: Episodes, config: CloneConfig | None = None, seed: int = 0) -> Be
     """Estimate the behavior, or take its known probabilities, and compare the policy with it."""
     config = config or CloneConfig()
     fold = np.random.default_rng(seed).permutation(log.n_episodes) % min(config.folds, log.n_episodes)
-    predicted = _cross_fit(log, fold[log.episode], config, seed)
+    predicted = _fitted(log, fold[log.episode], config, seed)
     return _discrete(predicted, log) if log.spec.discrete else _continuous(predicted, log)
 
 
 # --- fitting ----------------------------------------------------------------------------------------------------------
+
+
+_LAST: dict[str, np.ndarray] = {}
+"""The newest fit by its inputs: the policies and outcomes that are compared share their log, and so its behavior."""
+
+
+def _fitted(log: Episodes, fold: np.ndarray, config: CloneConfig, seed: int) -> np.ndarray:
+    """`_cross_fit`, unless the last call had the same inputs."""
+    digest = hashlib.sha256(repr((config, seed, log.spec, log.action.shape)).encode())
+    for array in (log.states[log.index], log.action, fold):
+        digest.update(np.ascontiguousarray(array).data)
+    key = digest.hexdigest()
+    if key not in _LAST:
+        fit = _cross_fit(log, fold, config, seed)
+        fit.setflags(write=False)
+        _LAST.clear()
+        _LAST[key] = fit
+    return _LAST[key]
 
 
 def _cross_fit(log: Episodes, fold: np.ndarray, config: CloneConfig, seed: int) -> np.ndarray:

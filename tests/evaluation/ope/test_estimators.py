@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import odice
 from odice.evaluation.ope.behavior import clone
 from odice.evaluation.ope.dice import FORMS, DICEConfig, dice
 from odice.evaluation.ope.doubly_robust import doubly_robust
@@ -311,3 +312,22 @@ def test_the_oracle_agrees_with_the_stationary_one():
     pi = np.eye(3)[world.choice]
     forever = world.mdp.initial @ tabular.evaluate(world.mdp, pi)
     assert exact_return(world.mdp, pi, 300, world.mdp.discount) == pytest.approx(forever, rel=1e-9)
+
+
+def test_policies_of_one_log_share_the_fit_of_its_behavior(monkeypatch):
+    from odice.evaluation.ope import behavior
+
+    rng = np.random.default_rng(0)
+    n = 120
+    states, chosen = rng.normal(size=(n, 2)), rng.integers(0, 2, n)
+    rows = {"observations": states, "actions": chosen, "rewards": chosen * 1.0, "terminated": np.ones(n, bool)}
+    fits, fit = [], behavior._cross_fit
+    monkeypatch.setattr(behavior, "_cross_fit", lambda *inputs: fits.append(1) or fit(*inputs))
+    monkeypatch.setattr(behavior, "_LAST", {})
+    data = odice.load(rows)
+    ones = odice.estimate(lambda obs: np.ones(len(obs), int), data)
+    odice.estimate(lambda obs: np.zeros(len(obs), int), data)
+    assert len(fits) == 1
+    odice.estimate(lambda obs: np.ones(len(obs), int), odice.load({**rows, "actions": 1 - chosen}))
+    assert len(fits) == 2
+    assert odice.estimate(lambda obs: np.ones(len(obs), int), data).to_dict() == ones.to_dict()
