@@ -193,7 +193,7 @@ class Task:
     @property
     def per(self) -> str:
         """What numbers are counted by."""
-        return "row" if int(self.data.lengths.max()) == 1 else "episode"
+        return "decision" if int(self.data.lengths.max()) == 1 else "episode"
 
     def check(self, say: Say, holdout: float) -> None:
         """Refuse, before anything is trained, what could not be judged afterwards."""

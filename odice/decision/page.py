@@ -79,7 +79,7 @@ def decision_page(
         paths: What its commands name.
         span: From when to when the log is.
     """
-    per = "row" if int(data.lengths.max()) == 1 else "episode"
+    per = "decision" if int(data.lengths.max()) == 1 else "episode"
     answer, reason = advice(judgment, (health or {}).get("verdict"), per)
     paths, estimates = paths or Paths(data.meta.source), judgment.estimates
     counted = None if estimates.horizon >= data.lengths.max() else estimates.horizon
@@ -110,7 +110,7 @@ def decision_page(
         trial=_trial(returns, judgment, paths, counted) if answer != STAY else None,
         sure=answer == TRY,
         per=per,
-        per_many="decisions" if per == "row" else "episodes",
+        per_many="decisions" if per == "decision" else "episodes",
         power=POWER,
         candidates=candidates or [],
         verdict=str(estimates.verdict),
@@ -144,8 +144,8 @@ def _about(data: Dataset, reward: str, counted: int | None) -> list[str]:
 
 
 def _cards(data: Dataset, returns: np.ndarray, per: str) -> list[tuple[str, str]]:
-    cards = [(f"{data.n_episodes:,}", "decisions" if per == "row" else "episodes")]
-    if per != "row":
+    cards = [(f"{data.n_episodes:,}", "decisions" if per == "decision" else "episodes")]
+    if per != "decision":
         cards.append((f"{data.n_steps:,}", "decisions"))
     cards.append((html.number(float(returns.mean())), f"earned per {per}"))
     if data.costs is not None:

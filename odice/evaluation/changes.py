@@ -6,6 +6,7 @@ for amounts, where any of them is off by more than a tenth of the range that the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,8 @@ AMOUNT = 0.1
 ROWS = 50_000
 """Steps that are compared; more are thinned out evenly."""
 MAX_NAMES = 12
+ALIKE = 3
+"""Examples of the same pair of choices."""
 CLEAR = 0.1
 """Of a situation: the least change of a share, or of an amount relative to its range, times the root of its share of
 all steps."""
@@ -229,18 +232,27 @@ def _examples(
     chosen: np.ndarray,
     most: int,
 ) -> tuple[Example, ...]:
-    """Return the steps in which the policy differs most clearly, at most one per episode."""
+    """Return the steps in which the policy differs most clearly, at most one per episode.
+
+    Of each pair of choices (done, to be done) there are at most `ALIKE`, unless there are no other pairs.
+    """
     episodes = np.searchsorted(data.starts, rows, side="right") - 1
-    names, seen, found = action_names(data), set(), []
+    names, seen, found, spare = action_names(data), set(), [], []
+    pairs: Counter[tuple[str, str]] = Counter()
     for row in np.argsort(-strength, kind="stable"):
         if strength[row] <= 0 or len(found) == most:
             break
         if episodes[row] in seen:
             continue
+        pair = _action(logged[row], names, data), _action(chosen[row], names, data)
+        alike = pairs[pair] >= ALIKE
+        if alike and len(spare) >= most:
+            continue
+        pairs[pair] += 1
         seen.add(episodes[row])
-        values = {column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}
-        found.append(Example(values, _action(logged[row], names, data), _action(chosen[row], names, data)))
-    return tuple(found)
+        example = Example({column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}, *pair)
+        (spare if alike else found).append(example)
+    return tuple((found + spare)[:most])
 
 
 def _action(action: Any, names: list[str], data: Dataset) -> str:
