@@ -150,8 +150,9 @@ def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     (code,) = blocks("README.md")
     Path("example.py").write_text(code)
     result = runpy.run_path("example.py")
-    assert np.shape(result["policy"](result["obs"])) == (1000, 1)
-    assert "[[" in capsys.readouterr().out
+    assert np.shape(result["policy"](result["obs"])) == (10_000, 1)
+    assert result["run"].result["health"]["verdict"] == "good"
+    assert "better than the behavior" in capsys.readouterr().out
 
 
 TUTORIALS = [n for n in TEXT if re.match(r"docs/(tutorials|start)/", n) and re.search(r"```(python|sh)\n", TEXT[n])]
