@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 
 
@@ -58,3 +60,21 @@ def pin(process: int, number: int) -> None:
         own = sorted(os.sched_getaffinity(0))
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process, {own[number % len(own)]})
+
+
+def free_core(taken: Collection[int]) -> int:
+    """The number, for `pin`, of the core on which the fewest other processes are kept, of those that are not taken.
+
+    Two commands that each keep a process on a core would otherwise both choose the first.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return 0
+    own = sorted(os.sched_getaffinity(0))
+    kept: Counter[int] = Counter()
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        with suppress(OSError, ValueError):
+            where = os.sched_getaffinity(int(name))
+            if len(where) == 1 and os.path.exists(f"/proc/{name}/exe"):  # not the kernel's own
+                kept.update(where)
+    choices = [number for number in range(len(own)) if number not in taken] or range(len(own))
+    return min(choices, key=lambda number: kept[own[number]])

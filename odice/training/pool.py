@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 
 from odice.errors import Interrupted
 from odice.files import open_owned
-from odice.machine import pin
+from odice.machine import free_core, pin
 from odice.training.interrupt import PARENT, Stop
 
 ONE_THREAD = {
@@ -51,6 +51,8 @@ class Pool:
     def __init__(self, slots: int, environment: Mapping[str, str] = ONE_THREAD, *, pinned: bool = False):
         self._environment, self._pinned = environment, pinned
         self._slots: dict[int, Worker | None] = dict.fromkeys(range(slots))
+        self._cores: dict[int, int] = {}
+        """Of the slots whose workers are kept on one."""
 
     @property
     def workers(self) -> list[Worker]:
@@ -66,7 +68,8 @@ class Pool:
         slot = next(slot for slot, worker in self._slots.items() if worker is None)
         worker = start(name, command, self._environment, log)
         if self._pinned:
-            pin(worker.process.pid, slot)
+            self._cores[slot] = free_core([self._cores[s] for s, w in self._slots.items() if w and s in self._cores])
+            pin(worker.process.pid, self._cores[slot])
         self._slots[slot] = worker
         return worker
 

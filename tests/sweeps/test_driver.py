@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from odice.errors import Interrupted, OdiceError
+from odice.machine import free_core
 from odice.sweeps.board import Board, Speed, summary
 from odice.sweeps.driver import Attempt, Driver, Outcome, Watcher, begin
 from odice.sweeps.execute import Part, listing
@@ -95,7 +96,7 @@ def test_another_matrix_is_refused_a_larger_one_extends(tmp_path):
         assert record(folder, runs_in(tmp_path, 2)) is None
         before = (tmp_path / "sweep.json").read_bytes()
         assert record(folder, runs_in(tmp_path, 2)) is None
-        with pytest.raises(OdiceError, match=r"eval_every: 5000 there, 7 now"):
+        with pytest.raises(OdiceError, match=r"eval_every: 1000 there, 7 now"):
             record(folder, runs_in(tmp_path, 2, eval_every=7))
         with pytest.raises(OdiceError, match=r"steps: 100 there, 99 now"):
             record(folder, runs_in(tmp_path, 2, steps=99))
@@ -254,6 +255,24 @@ def test_a_signal_reaches_the_workers_and_says_how_to_continue(tmp_path, monkeyp
     assert stopped.value.signal == number
     assert (tmp_path / "log/bc/saved").read_text() == "saved\nsaved\n"
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin")
+def test_two_commands_do_not_choose_the_same_core():
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) < 2:
+        pytest.skip("one core")
+    others = [subprocess.Popen(["sleep", "60"]) for _ in range(20)]
+    try:
+        for core, number in ((own[0], 0), (own[1], 1)):  # twenty more than whatever else is kept on a core here
+            for process in others:
+                os.sched_setaffinity(process.pid, {core})
+            assert free_core(()) != number
+            assert free_core([n for n in range(len(own)) if n != number]) == number  # none but this one is left
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin")
