@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from odice.experiments import visitation_study
 from odice.experiments.tabular import Policy, Visits, best_policy, visits
 from odice.experiments.visitation import SEMI, Problem, cloned, expected_rows, mass, solve
-from odice.experiments.visitation_study import WORLDS, Case, Row, correlation, distance, make_case
+from odice.experiments.visitation_study import Case, Row, correlation, distance, make_case
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0)
 ROUNDS = 4
@@ -76,4 +77,5 @@ def rounds_study(case: Case) -> Iterator[Row]:
 def run_rounds(seeds: int) -> list[Row]:
     """The rounds in every kind of world, in float64."""
     with jax.enable_x64(True), threadpool_limits(1):
-        return [row for name in WORLDS for seed in range(seeds) for row in rounds_study(make_case(name, seed))]
+        cases = [make_case(name, seed) for name in visitation_study.WORLDS for seed in range(seeds)]
+        return [row for case in cases for row in rounds_study(case)]

@@ -25,8 +25,11 @@ def test_files_and_table(tmp_path, monkeypatch, capsys):
     assert methods["semi"]["own"] > 0.1
     assert {row["divergence"] for row in content["features"]} == set(study.DIVERGENCES)
     assert content["seeds"] == 1
+    rounds = {row["round"]: row for row in content["rounds"] if row["alpha"] == 0.1}
+    assert rounds[1]["pairs"] == 1.0 > rounds[2]["pairs"]
     printed = capsys.readouterr().out
     assert "orthogonal, eta 0.2" in printed
+    assert "round 2, visitation ratio" in printed
     assert max(len(line) for line in printed.splitlines() if str(out) not in line) <= 80
 
 
