@@ -32,7 +32,7 @@ SUM = "result = float(jax.jit(lambda x: jnp.sum(jnp.sin(x)))(jnp.arange(99.0)))"
 TRAIN = """
 import odice
 from tests.training.line import SMALL, line_log
-run = odice.train(line_log(discrete=True), out=sys.argv[1], env="none", steps=20, quiet=True, **SMALL)
+run = odice.train(line_log(discrete=True), out=sys.argv[1], env="none", steps=20, quiet=True, algo="odice", **SMALL)
 result = [run.result["state_sha256"], (run.path / "metrics.jsonl").read_text()]
 """
 

@@ -26,7 +26,7 @@ from odice.training.recorder import EvaluationWarning
 from tests.training import hanging
 from tests.training.line import SMALL, line_log
 
-RUN = {**SMALL, "steps": 40, "eval_every": 10, "eval_episodes": 2, "quiet": True, "allow": ("all",)}
+RUN = {**SMALL, "algo": "odice", "steps": 40, "eval_every": 10, "eval_episodes": 2, "quiet": True, "allow": ("all",)}
 
 
 def policy_for(env, hidden=32, seed=0, **vectors):
@@ -170,7 +170,9 @@ def test_what_a_worker_fails_with_is_one_sentence(tmp_path):
     from odice.training.settings import resolve
 
     def worker(**options):
-        settings = resolve(str(tmp_path / "log.npz"), **SMALL, allow=("all",), quiet=True, env="none", **options)
+        settings = resolve(
+            str(tmp_path / "log.npz"), **SMALL, algo="odice", allow=("all",), quiet=True, env="none", **options
+        )
         command = [sys.executable, *worker_command(settings, settings.options.data)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 

@@ -210,16 +210,16 @@ def test_a_share_that_is_none_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_held_out_numbers_stand_in_the_metrics(tmp_path):
-    run = odice.train(line_log(60, discrete=True), out=tmp_path / "a", **SMALL, **QUICK)
+    run = odice.train(line_log(60, discrete=True), out=tmp_path / "a", algo="odice", **SMALL, **QUICK)
     result = rows(run.path / "metrics.jsonl")
     names = {f"{part}_{what}" for part in ("holdout", "train") for what in ("action_error", "log_prob", "value_error")}
     assert all(names <= row.keys() for row in result)
-    probe = prepare(resolve(line_log(60, discrete=True), **SMALL, **QUICK)).probe
+    probe = prepare(resolve(line_log(60, discrete=True), algo="odice", **SMALL, **QUICK)).probe
     assert probe.held is not None
     raw = np.asarray(probe.held.obs) * run.policy.obs_scale + run.policy.obs_mean
     assert result[-1]["holdout_action_error"] == pytest.approx((run.policy(raw) != probe.held.action).mean())
     with pytest.raises(OdiceError, match="held_out_episodes"):
-        odice.train(line_log(60, discrete=True), out=run.path, **SMALL, **{**QUICK, "holdout": 0.0})
+        odice.train(line_log(60, discrete=True), out=run.path, algo="odice", **SMALL, **{**QUICK, "holdout": 0.0})
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,16 @@ from odice.training.loop import Loop
 from odice.training.patience import Patience
 from tests.training.line import SMALL, line_log
 
-RUN = {**SMALL, "steps": 200, "eval_every": 20, "checkpoint_every": 30, "quiet": True, "allow": ("all",)}
-RUN |= {"env": "none", "patience": 2, "cosine_steps": 0}
+RUN = {
+    **SMALL,
+    "algo": "odice",
+    "steps": 200,
+    "eval_every": 20,
+    "checkpoint_every": 30,
+    "quiet": True,
+    "allow": ("all",),
+}
+RUN |= {"env": "none", "patience": 2}
 BOUNDS = {20: -3.0, 40: None, 60: 1.0, 80: 0.5, 100: 1.0, 120: 9.0}
 """What the estimates say in these tests: the best is at 60, and 80 and 100 are no better."""
 

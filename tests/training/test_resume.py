@@ -21,8 +21,16 @@ from tests.training.line import SMALL, line_log
 # As in test_checkpoint: tensorstore's threads outlive a read that failed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-RUN = {**SMALL, "steps": 200, "eval_every": 40, "checkpoint_every": 60, "quiet": True, "allow": ("all",)}
-RUN |= {"env": "CartPole-v1", "eval_episodes": 2, "cosine_steps": 0}  # a run whose rates fall has its length in it
+RUN = {
+    **SMALL,
+    "algo": "odice",
+    "steps": 200,
+    "eval_every": 40,
+    "checkpoint_every": 60,
+    "quiet": True,
+    "allow": ("all",),
+}
+RUN |= {"env": "CartPole-v1", "eval_episodes": 2}
 FILES = ("metrics.jsonl", "evaluations.jsonl", "result.json")
 
 

@@ -17,7 +17,8 @@ from odice.training.recorder import Recorder
 from odice.training.settings import resolve
 from tests.training.line import SMALL, line_log
 
-SHORT = {**SMALL, "steps": 40, "eval_every": 20, "checkpoint_every": 20, "quiet": True, "allow": ("all",)}
+SHORT = {**SMALL, "algo": "odice", "steps": 40, "eval_every": 20, "checkpoint_every": 20}
+SHORT |= {"quiet": True, "allow": ("all",)}
 CART = {"env": "CartPole-v1", "eval_episodes": 2}
 
 
@@ -29,7 +30,7 @@ def finished(tmp_path_factory):
 
 def test_the_folder_holds_what_was_promised(finished):
     config = json.loads((finished.path / "config.json").read_text())
-    assert config["config"]["settings"]["lam"] == 0.5
+    assert config["config"]["settings"]["lam"] == 0.6
     assert config["config"]["env"] == "CartPole-v1"
     assert config["versions"].keys() >= {"jax", "numpy", "python"}
     assert config["data"]["fingerprint"] == odice.load(line_log(discrete=True)).fingerprint
@@ -62,7 +63,7 @@ def test_a_finished_run_says_so(finished, capsys):
 
 
 def test_another_configuration_is_refused_with_what_differs(finished):
-    with pytest.raises(OdiceError, match=r"settings\.lam: 0\.5 there, 0\.7 now"):
+    with pytest.raises(OdiceError, match=r"settings\.lam: 0\.6 there, 0\.7 now"):
         odice.train(line_log(discrete=True), out=finished.path, **{**SHORT, **CART, "lam": 0.7})
     with pytest.raises(OdiceError, match="data: "):
         odice.train(line_log(discrete=True, seed=1), out=finished.path, **SHORT, **CART)
@@ -117,7 +118,7 @@ def test_divergence_stops_at_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Recorder, "record", strict)
     with pytest.raises(
-        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.5\)"
+        Diverged, match=r"diverged at step 60 \(value_mean .*checkpoint is at step 40.*lower lam \(now 0.6\)"
     ):
         odice.train(line_log(discrete=True), out=tmp_path / "a", **{**SHORT, "steps": 80})
     assert not (tmp_path / "a" / "result.json").exists()
