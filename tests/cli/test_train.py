@@ -152,7 +152,8 @@ def started(*arguments):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_in_a_checkpoint_and_the_same_command_goes_on(tmp_path, data, number):
     out = tmp_path / "run"
-    command = ["--data", data, "--out", str(out), "--steps", "1000000", "--checkpoint-every", "1000000", *TINY]
+    command = ["--data", data, "--out", str(out), "--steps", "1000000", "--checkpoint-every", "1000000"]
+    command += ["--algo", "odice", *TINY]
     with started(*command) as worker:
         deadline = time.monotonic() + 120
         while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").stat().st_size:

@@ -77,20 +77,8 @@ def test_sigterm_ends_a_run_whose_environment_hangs(tmp_path):
     """Promptly, with a checkpoint, and without leaving a process behind."""
     log, out = tmp_path / "log.npz", tmp_path / "run"
     np.savez(log, **line_log(discrete=True))
-    flags = [
-        "--value-hidden",
-        "16",
-        "--policy-hidden",
-        "16",
-        "--batch-size",
-        "16",
-        "--steps",
-        "4000",
-        "--eval-every",
-        "100",
-        "--allow",
-        "all",
-    ]
+    flags = ["--algo", "odice", "--value-hidden", "16", "--policy-hidden", "16", "--batch-size", "16"]
+    flags += ["--steps", "4000", "--eval-every", "100", "--allow", "all"]
     flags += ["--env", "tests/stuck-v0", "--plugin", "tests.training.hanging", "--data", str(log), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     run = subprocess.Popen([sys.executable, "-m", "odice.cli.main", "train", *flags], env=environment)
