@@ -41,10 +41,10 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
     if judgment.keeps_limit == "not known" and cost is not None:
         could = f"it may reach {number(cost.policy.high)} per {per}, and at most {number(judgment.limit)} is allowed"
         return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within the limit: {could}."
+    sure = f"{100 * verdict.confidence:.3g} % sure, a bound on one side"
     return TRY, (
         f"The log supports that the policy earns at least {number(verdict.lower_bound)} more per {per} than what is "
-        f"done today ({verdict.confidence:.0%} sure, a bound on one side). An estimate is not a trial: confirm it "
-        "before it is used everywhere."
+        f"done today ({sure}). An estimate is not a trial: confirm it before it is used everywhere."
     )
 
 

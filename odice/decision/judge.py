@@ -80,7 +80,7 @@ def effect(name: str, estimates: Estimates) -> Effect:
     usable = [key for key, one in found.items() if not one.unusable]
     by = tuple(key for key in estimates.verdict.witnesses if key in found) or tuple(usable) or ("fqe",)
     every = [found[key].improvement for key in by]
-    center = found[max(by, key=lambda key: found[key].error)].improvement.mean
+    center = float(np.mean([e.mean for e in every]))
     change = Interval(center, min(e.low for e in every), max(e.high for e in every), min(e.lower_bound for e in every))
     return Effect(name, estimates.behavior, change, by)
 

@@ -130,7 +130,8 @@ def _about(data: Dataset, reward: str, counted: int | None) -> list[str]:
         out = [f"Each of the {data.n_steps:,} rows is one decision."]
     else:
         one = f", one for each {schema['episode']}" if schema.get("episode") else ""
-        out = [f"There are {data.n_episodes:,} episodes{one}, of {low} to {high} rows. Each row is one decision."]
+        rows = f"{low} to {high} rows" if low < high else f"{high} rows each"
+        out = [f"There are {data.n_episodes:,} episodes{one}, of {rows}. Each row is one decision."]
     if seen and done:
         more = f" and {len(seen) - 8} more columns" if len(seen) > 8 else ""
         names = ", ".join(seen[:8]) + more
@@ -290,9 +291,9 @@ def _training(health: dict[str, Any]) -> Checked:
 
 
 def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int | None) -> Trial | None:
-    """Plan the trial for the gain that the page shows."""
-    gain, room = judgment.gain.change.mean, float(returns.max() - returns.mean())
-    gain = min(gain, 0.9 * room)
+    """Plan the trial for the gain that the log supports, else for the one that it estimates."""
+    bound, room = judgment.estimates.verdict.lower_bound, float(returns.max() - returns.mean())
+    gain = min(judgment.gain.change.mean if bound is None else bound, 0.9 * room)
     if gain <= 0:
         return None
     words = ["odice trial TRIAL.csv", f"--control {paths.log}", f"--gain {gain:.4g}"]
