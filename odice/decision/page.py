@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,6 +44,8 @@ class Trial:
 
     gain: float
     episodes: int | None
+    parallel: bool
+    """Whether as many episodes without the policy are needed at the same time."""
     command: str
 
 
@@ -97,7 +99,7 @@ def decision_page(
         color={TRY: "note", STAY: "warning"}.get(answer, "plain"),
         reason=reason,
         about=_about(data, str(reward), counted),
-        cards=_cards(data, returns, per),
+        cards=_cards(data, returns, per, counted),
         returns=histogram(edges.tolist(), counts.tolist(), f"What one {per} earned ({reward})"),
         today=_shares(data),
         changes=changes(policy, data),
@@ -144,13 +146,13 @@ def _about(data: Dataset, reward: str, counted: int | None) -> list[str]:
     return out
 
 
-def _cards(data: Dataset, returns: np.ndarray, per: str) -> list[tuple[str, str]]:
+def _cards(data: Dataset, returns: np.ndarray, per: str, counted: int | None) -> list[tuple[str, str]]:
     cards = [(f"{data.n_episodes:,}", "decisions" if per == "decision" else "episodes")]
     if per != "decision":
         cards.append((f"{data.n_steps:,}", "decisions"))
     cards.append((html.number(float(returns.mean())), f"earned per {per}"))
     if data.costs is not None:
-        cost = np.add.reduceat(data.costs, data.starts).mean()
+        cost = replace(data, rewards=data.costs).returns_within(counted).mean()
         cards.append((html.number(float(cost)), f"cost per {per}"))
     return cards
 
@@ -259,7 +261,7 @@ def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:
         )
     if estimates.cut:
         checks.append(
-            Checked("bad", "Unfinished episodes", f"{estimates.cut} episodes stop early and count only in part.")
+            Checked("bad", "Unfinished episodes", f"Episodes that stop early and count only in part: {estimates.cut}.")
         )
     if health:
         checks.append(_training(health))
@@ -301,7 +303,12 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
     words += [f"--horizon {counted}"] if counted is not None else []
     words += [f"--schema {paths.schema}"] if paths.schema else []
     words += [f"--policy {paths.policy}"] if paths.policy else []
-    return Trial(gain, episodes_needed(returns, gain, power=POWER), " ".join(words))
+    episodes = episodes_needed(returns, gain, power=POWER)
+    if episodes is not None:
+        return Trial(gain, episodes, False, " ".join(words))
+    # A short log leaves too much in doubt to compare with; a group at the same time does not.
+    words[1] = "--control CONTROL.csv"
+    return Trial(gain, episodes_needed(returns, gain, power=POWER, parallel=True), True, " ".join(words))
 
 
 def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:
