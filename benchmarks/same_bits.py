@@ -9,8 +9,9 @@ metric over the run and the policy's tensors, and for every preset its settings 
 lists what differs by name, and what only one side has. Only the public API is used, so that one script reads both
 checkouts (PYTHONPATH says which).
 
-A program of two threads adds numbers in another order than one of a single thread, so the runs use one, however many
-cores there are. `make` keeps what its file has already; `--only` limits it to some names.
+XLA compiles for the number of cores that a process may use, and two threads add numbers in another order than one. So
+the runs use one core and one thread, whatever the shell allows. `make` keeps what its file has already; `--only` limits
+it to some names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import os
 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import argparse
 import hashlib
