@@ -30,7 +30,7 @@ from odice.data.preprocess import fit
 from odice.data.transitions import to_transitions
 from odice.evaluation.simulator.evaluate import Evaluator
 from odice.experiments.worlds import WORLDS
-from odice.training.prepare import columns_of
+from odice.training.prepare import measure_log
 from odice.training.settings import Settings, resolve
 from odice.types import Transitions
 
@@ -78,11 +78,14 @@ def prepare(settings: Settings, dataset: Dataset):
         dataset = dataset.by_return(1.0 - settings.best_episodes)
     fitted = fit(settings.preprocess, dataset, convention)
     seen = fitted.apply(dataset)
-    columns, settings = columns_of(settings.with_data(dataset, fitted, 0.0), seen)
+    columns, chosen, settings = measure_log(settings.with_data(dataset, fitted, 0.0), seen)
     config = settings.config
     if algorithm.value_start:  # rounded, so that logs of one world share a compiled program
         config = dataclasses.replace(config, value_start=round(config.value_start, 1))
-    return to_transitions(seen, convention, columns), fitted, config, seen.spec
+    transitions = to_transitions(seen, convention, columns)
+    if algorithm.episode_share and chosen is None:
+        chosen = np.arange(transitions.size, dtype=np.int32)  # so that logs of one world share a compiled program
+    return transitions._replace(chosen=chosen), fitted, config, seen.spec
 
 
 def stacked(parts: list[Transitions]) -> tuple[Transitions, np.ndarray]:
@@ -104,7 +107,11 @@ def train(algo, batch_size: int, data: Transitions, sizes: np.ndarray, seeds: li
         state, key = carry
         key, for_rows, for_update = jax.random.split(key, 3)
         rows = jax.random.randint(for_rows, (batch_size,), 0, size)
-        state, _ = algo.update(state, data.batch(rows), for_update)
+        batch = data.batch(rows)
+        if data.chosen is not None:
+            apart = jax.random.randint(jax.random.fold_in(for_rows, 1), (batch_size,), 0, size)
+            batch = batch._replace(chosen=data.batch(data.chosen[apart]))
+        state, _ = algo.update(state, batch, for_update)
         return (state, key), None
 
     def part(state, key, data, size):

@@ -49,6 +49,8 @@ class Transitions(NamedTuple):
     """Where in `obs` the episodes start, for algorithms that ask for initial states."""
     expert: Int[Array, " m"] | None = None
     """Which rows are demonstrations, where there are other data too."""
+    chosen: Int[Array, " k"] | None = None
+    """Rows that the policy learns from, some of them several times, where those are not all rows alike."""
     columns: dict[str, Float[Array, "n ..."]] = {}
     """Further entries of each row, by name (`COLUMNS`)."""
 
@@ -82,6 +84,8 @@ class Batch(NamedTuple):
     """First observations of episodes, drawn apart from the rows; None unless the algorithm reads them."""
     expert: Batch | None = None
     """As many transitions of the demonstrations alone, drawn apart; None unless the algorithm reads them."""
+    chosen: Batch | None = None
+    """As many transitions of those that the policy learns from, drawn apart; None where it learns from this batch."""
     columns: dict[str, Float[Array, "b ..."]] = {}
     """Further numbers of each row, by name (`COLUMNS`): those that the algorithm declares."""
 

@@ -8,11 +8,14 @@ The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 | part                       | adapted to the log                                                                     |
 |----------------------------|----------------------------------------------------------------------------------------|
 | temperature T              | V's weights f*'(R / T) rest on a share `value_ess` of the data                          |
-| level                      | the policy's weights rest on the share of the data that `distance` says                 |
+| the policy's steps         | are those of the episodes whose agents show most skill (`training.skill`); they hold    |
+|                            | the share of the data that `distance` says. V and the critic learn from all             |
+| level                      | the policy's weights rest on a half of those steps (`policy_ess`)                       |
 | A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the return that followed in the |
 |                            | log without its luck (`predictability`, `return_weight` k), b(s) what the state alone   |
 |                            | explains (`policy_baseline`); e and C each in standard deviations                       |
-| balance                    | every state keeps its weight in the log: (w + kappa) / (n(s) + kappa), kappa `balance`  |
+| balance                    | every state keeps its weight: (w + kappa) / (n(s) + kappa); kappa (`balance`) is larger |
+|                            | where the model that the credit comes from errs more                                    |
 | where V starts             | a high return of the log (`value_start`)                                                |
 | learning rates, the policy | fall along a cosine over the run (`cosine_steps`); averaged over it (`average`)         |
 
@@ -57,7 +60,9 @@ from odice.types import Algo, Batch, Metrics, Spec
 
 Distance = Literal["near", "medium", "far"]
 SHARES: dict[Distance, float] = {"near": 0.5, "medium": 0.2, "far": 0.1}
-"""Share of the data that the policy's weights rest on."""
+"""Share of the data that the episodes hold from which the policy learns."""
+BALANCE = 0.1
+"""kappa where the log was not measured."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +80,28 @@ class AutoConfig(ODICEConfig):
     """tau: share of the online network that enters the target network after each update."""
     value_lr: float = 1e-3
     """Adam's first learning rate for V, and for the baseline and the critic where there are any."""
-    policy_lr: float = 1e-3
+    policy_lr: float = 3e-3
     """Adam's first learning rate for the policy."""
     value_ess: float = 0.9
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
     values are those of the data's own policy, near 0 those of its best actions. 0 keeps the divergence, and the scale
     of the rewards then counts."""
     distance: Distance = "medium"
-    """How far the policy may go from the log: its weights rest on a half, a fifth or a tenth of the data."""
-    policy_ess: float | None = None
-    """Share of the data that the policy's weights rest on: a threshold of the residuals is adapted to it. None follows
-    from `distance`; 0 weighs by `policy_weight` instead."""
+    """How far the policy may go from the log: it learns from episodes that hold a half, a fifth or a tenth of the
+    data."""
+    episode_share: float | None = None
+    """Share of the data that those episodes hold; None follows from `distance`, 1 learns from all. Needs a
+    `return_weight` and `double_sampling`."""
+    policy_ess: float = 0.5
+    """Share of those steps that the policy's weights rest on: a threshold of the residuals is adapted to it. 0 weighs
+    by `policy_weight` instead."""
     policy_baseline: bool = True
     """Take from the residual what the state alone explains of it (a network with V's widths, by least squares) before
     the policy's weights are made: what is left belongs to the action. Needs `policy_ess`."""
-    balance: float = 0.1
+    balance: float | None = None
     """kappa in (w + kappa) / (n(s) + kappa), where n(s) is the mean of the policy's weight w in a state: every state
-    counts as often as it is in the log, and where no action stands out all are imitated alike. 0 is off. Needs
-    `policy_baseline`."""
+    counts as often as it is in the data, and where no action stands out, or kappa is large, all are imitated alike. 0
+    is off. None follows from the log (`training.skill`). Needs `policy_baseline`."""
     return_weight: float = 2.0
     """How much the return that followed in the log counts next to the residual, each in its own standard deviations.
     The residual tells one action from another and joins parts of episodes; the return tells one agent from another
@@ -116,11 +125,12 @@ class AutoConfig(ODICEConfig):
         super().__post_init__()
         for name in ("value_ess", "policy_ess"):
             share = getattr(self, name)
-            fits = share is None or 0 <= share < 1
-            require(fits, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
+            require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
+        part = self.episode_share is None or 0 < self.episode_share <= 1
+        require(part, f"episode_share must lie above 0 and at most at 1, got {self.episode_share} (1 is all).")
         known = self.predictability is None or 0 <= self.predictability <= 1
         require(known, f"predictability must lie between 0 and 1, got {self.predictability}: it is a share.")
-        require(self.balance >= 0, f"balance must not be negative, got {self.balance}.")
+        require((self.balance or 0) >= 0, f"balance must not be negative, got {self.balance}.")
         require(self.return_weight >= 0, f"return_weight must not be negative, got {self.return_weight}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
 
@@ -148,14 +158,13 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
     f = divergence(cfg.divergence)
     shape: dict[str, Any] = {"layer_norm": cfg.layer_norm, "init": cfg.init}
     extraction = residual_extraction(cfg.policy_weight, cfg.weight_clamp)
-    share = SHARES[cfg.distance] if cfg.policy_ess is None else cfg.policy_ess
-    if share:
+    if cfg.policy_ess:
         make = lambda key: value_network(key, spec, cfg.value_hidden, heads=1, **shape)
         extraction = threshold_extraction(
-            share,
+            cfg.policy_ess,
             cfg.weight_clamp,
             return_weight=cfg.return_weight,
-            balance=cfg.balance,
+            balance=BALANCE if cfg.balance is None else cfg.balance,
             learner=learner,
             make_baseline=make if cfg.policy_baseline else None,
         )
@@ -168,8 +177,12 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
 
 
 def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
-    """The share of the data, from the distance."""
-    return {} if cfg.policy_ess is not None else {"policy_ess": (SHARES[cfg.distance], f"distance {cfg.distance}")}
+    """The share of the data that the chosen episodes hold, from the distance."""
+    if cfg.episode_share is not None:
+        return {}
+    if cfg.double_sampling == "off" or not cfg.return_weight:
+        return {"episode_share": (1.0, "double_sampling and return_weight, which it needs")}
+    return {"episode_share": (SHARES[cfg.distance], f"distance {cfg.distance}")}
 
 
 @register(
@@ -183,6 +196,8 @@ def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
     value_start="value_start",
     columns={"return_to_go": "return_weight"},
     credit="predictability",
+    episode_share="episode_share",
+    balance="balance",
     derived=derived,
 )
 def auto(cfg: AutoConfig, spec: Spec) -> Algo:
@@ -227,10 +242,12 @@ def auto(cfg: AutoConfig, spec: Spec) -> Algo:
         averaged = parts.next_state.step(state.next_state, v, batch, residual_fwd) if parts.next_state else None
         temperature = parts.temperature.step(state.temperature, residual_fwd if expected is None else expected)
 
-        by_policy = residual_fwd if mean_residual is None else mean_residual
-        weight, extraction, measured = parts.extraction.weigh(state.extraction, by_policy, f, batch)
+        learned, by_policy = batch, residual_fwd if mean_residual is None else mean_residual
+        if batch.chosen is not None and parts.next_state:
+            learned, by_policy = batch.chosen, parts.next_state.residual(state.next_state, v, batch.chosen)
+        weight, extraction, measured = parts.extraction.weigh(state.extraction, by_policy, f, learned)
         policy_loss, gradient = jax.value_and_grad(weighted_cloning)(
-            state.policy.params, jax.lax.stop_gradient(weight), batch.obs, batch.action
+            state.policy.params, jax.lax.stop_gradient(weight), learned.obs, learned.action
         )
         policy = policy_learner.step(state.policy, gradient)
 

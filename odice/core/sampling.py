@@ -45,6 +45,6 @@ def sample_apart(
     return jax.vmap(one)(steps)
 
 
-INITIAL, EXPERT = 1, 2
-"""Streams of `sample_apart`: episodes whose first observations, and demonstrations whose transitions, go with a
-batch."""
+INITIAL, EXPERT, CHOSEN = 1, 2, 3
+"""Streams of `sample_apart`: episodes whose first observations, demonstrations and chosen rows whose transitions go
+with a batch."""

@@ -34,6 +34,7 @@ from odice.core.networks import MLP, head
 from odice.data.dataset import Dataset
 from odice.data.to_go import continued_returns
 from odice.data.transitions import Convention, rows_of
+from odice.training.skill import Skill, episode_skill
 
 HIDDEN = (64, 64)
 UPDATES = 1600
@@ -58,6 +59,8 @@ class Credit(NamedTuple):
     """Share of what a step brings that state and action decide."""
     explained: float
     """Share of the returns' variance that the state explains."""
+    skill: Skill
+    """What the agent of each episode did for its return."""
 
 
 def credit(
@@ -88,12 +91,15 @@ def credit(
     predictability = share(luck, change) if predictability is None else predictability
     explained = share(seen.returns - networks.worth(seen.observations, seen.fold), seen.returns)
 
-    outcome = np.empty(dataset.n_steps)
+    outcome, luck, worth = np.empty((3, dataset.n_steps))
     for begin in range(0, dataset.n_steps, BLOCK):
-        steps = log.take(np.arange(begin, min(begin + BLOCK, dataset.n_steps)))
-        whole = steps.returns - networks.worth(steps.observations, steps.fold)
-        outcome[begin : begin + BLOCK] = blend(networks.advantage(steps), whole, predictability)
-    return Credit(_standard(outcome), predictability, explained)
+        block = slice(begin, min(begin + BLOCK, dataset.n_steps))
+        steps = log.take(np.arange(block.start, block.stop))
+        advantage, worth[block] = networks.advantage(steps), networks.worth(steps.observations, steps.fold)
+        outcome[block] = blend(advantage, steps.returns - worth[block], predictability)
+        luck[block] = networks.change(steps) - advantage
+    skill = episode_skill(dataset.returns / log.unit, worth[dataset.starts], luck, dataset.starts)
+    return Credit(_standard(outcome), predictability, explained, skill)
 
 
 class _Networks(NamedTuple):
@@ -167,7 +173,7 @@ class _Log:
         self._data = dataset
         self._half = np.random.default_rng(seed).permutation(dataset.n_episodes) % 2
         self._returns = continued_returns(dataset, discount)
-        self._unit = max(float(self._returns.std()), TINY)
+        self.unit = max(float(self._returns.std()), TINY)
         sample = dataset.observations[rows + self._owner(rows)].astype(np.float64)
         self._center, self._scale = sample.mean(axis=0), np.maximum(sample.std(axis=0), 1e-6)
         self._bound = 1.0 if dataset.discrete else max(1.0, float(np.abs(dataset.actions[rows]).max()))
@@ -187,8 +193,8 @@ class _Log:
             observations=observations,
             following=self._observe(steps + owner + 1),
             both=np.concatenate([observations, actions], axis=1, dtype=np.float32),
-            rewards=data.rewards[steps] / self._unit,
-            returns=self._returns[steps] / self._unit,
+            rewards=data.rewards[steps] / self.unit,
+            returns=self._returns[steps] / self.unit,
             over=data.terminated[owner] & (steps == data.ends[owner]),
             fold=self._half[owner],
         )

@@ -22,7 +22,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from odice.caching import kept
 from odice.core.diagnostics import feature_products
-from odice.core.sampling import EXPERT, INITIAL, sample_apart, sample_batches, sample_rows, seed_keys, step_keys
+from odice.core.sampling import CHOSEN, EXPERT, INITIAL, sample_apart, sample_batches, sample_rows, seed_keys, step_keys
 from odice.data.dataset import Dataset
 from odice.data.transitions import to_transitions
 from odice.errors import Diverged, Interrupted, OdiceError
@@ -121,6 +121,9 @@ def make_chunk(
                     raise ValueError("the algorithm asks for demonstrations, but the transitions do not name them")
                 chosen = expert[split(sample_apart(loop_key, steps, batch_size, expert.shape[0], EXPERT))]
                 batches = batches._replace(expert=transitions.batch(chosen))
+            if (rows := transitions.chosen) is not None:
+                rows = rows[split(sample_apart(loop_key, steps, batch_size, rows.shape[0], CHOSEN))]
+                batches = batches._replace(chosen=transitions.batch(rows))
             return run_updates(algo, loop_key, state, steps, split(batches))
 
         steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)

@@ -30,6 +30,7 @@ from odice.policy.guard import Guard
 from odice.training.credit import credit
 from odice.training.holdout import Probe, make_guard, make_probe
 from odice.training.settings import Settings
+from odice.training.skill import balance, drawn_rows, enough
 from odice.types import Algo, Batch, Spec, Transitions
 
 ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")
@@ -224,14 +225,14 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
     convention, facts = options.convention, about.facts
     if options.stream:
         seen = dataset
-        columns, settings = columns_of(settings, _as_seen(settings, dataset, fitted))
-        source = rows = Streamed(dataset, convention, fitted, columns)
+        columns, chosen, settings = measure_log(settings, _as_seen(settings, dataset, fitted))
+        source = rows = Streamed(dataset, convention, fitted, columns, chosen)
     else:
         seen = fitted.apply(dataset)
         # the credit is measured on the observations that a streamed data set has, so that both give the same bits
         measured = settings.algorithm.credit is not None
-        columns, settings = columns_of(settings, _as_seen(settings, dataset, fitted) if measured else seen)
-        rows = to_transitions(seen, convention, columns)
+        columns, chosen, settings = measure_log(settings, _as_seen(settings, dataset, fitted) if measured else seen)
+        rows = to_transitions(seen, convention, columns)._replace(chosen=chosen)
         if options.suboptimal is not None:
             rows = rows._replace(expert=_expert_rows(seen, facts["demonstrations"], convention))
         source = rows
@@ -274,18 +275,28 @@ def _as_seen(settings: Settings, dataset: Dataset, fitted: Fitted) -> Dataset:
     return replace(dataset, actions=fitted.unact(np.asarray(dataset.actions)))
 
 
-def columns_of(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray], Settings]:
-    """The columns that the algorithm reads, and the settings with what was measured to make them."""
+def measure_log(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray], np.ndarray | None, Settings]:
+    """The columns that the algorithm reads, the rows that its policy learns from (None is all of them), and the
+    settings with what was measured to make them."""
     algorithm, config = settings.algorithm, settings.config
     columns = make_columns(algorithm.reads(config), seen, settings.discount)
     believed = algorithm.setting(config, algorithm.credit, 1.0)
     if "return_to_go" not in columns or believed == 1.0 or not columns["return_to_go"].any():
-        return columns, settings
+        return columns, None, settings
     measured = credit(seen, settings.discount, settings.options.convention, predictability=believed)
     if believed is None:
         why = "the log (how far state and action decide what follows)"
         settings = settings.replace(why, **{str(algorithm.credit): round(measured.predictability, 3)})
-    return {**columns, "return_to_go": measured.outcome}, settings
+    if algorithm.setting(config, algorithm.balance, 0.0) is None:
+        why = "the log (how far the model of the world errs)"
+        settings = settings.replace(why, **{str(algorithm.balance): round(balance(measured.skill.ratio), 3)})
+    rows, share = rows_of(seen, settings.options.convention), algorithm.setting(config, algorithm.episode_share, 1.0)
+    derived = settings.sources.get(str(algorithm.episode_share), "").startswith("distance")
+    if derived and enough(share, rows.size) > share:
+        share = round(enough(share, rows.size), 3)
+        settings = settings.replace("the log, which is small", **{str(algorithm.episode_share): share})
+    chosen = drawn_rows(measured.skill.score, rows, share)
+    return {**columns, "return_to_go": measured.outcome}, chosen, settings
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:

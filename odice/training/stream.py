@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from odice.core.sampling import INITIAL, sample_apart, sample_batches, seed_keys
+from odice.core.sampling import CHOSEN, INITIAL, sample_apart, sample_batches, seed_keys
 from odice.data.store import Streamed
 from odice.training.devices import SEED, Devices, put
 from odice.training.loop import block_length, run_updates
@@ -35,13 +35,18 @@ class StreamedChunk:
             steps = jnp.asarray(first_step, jnp.int32) + jnp.arange(length, dtype=jnp.int32)
             return steps.reshape(-1, block_length(length))
 
-        def rows(seed, first_step, size: int, episodes: int):
+        def rows(seed, first_step, size: int, episodes: int, chosen: int):
             _, loop_key = seed_keys(seed)
             steps = steps_from(first_step)
-            chosen = jax.vmap(lambda block: sample_batches(loop_key, block, batch_size, size))(steps)
-            if not algo.initial_states:
-                return chosen, None
-            return chosen, jax.vmap(lambda block: sample_apart(loop_key, block, batch_size, episodes, INITIAL))(steps)
+
+            def apart(count: int, stream: int):
+                return jax.vmap(lambda block: sample_apart(loop_key, block, batch_size, count, stream))(steps)
+
+            return (
+                jax.vmap(lambda block: sample_batches(loop_key, block, batch_size, size))(steps),
+                apart(episodes, INITIAL) if algo.initial_states else None,
+                apart(chosen, CHOSEN) if chosen else None,
+            )
 
         def chunk(state, batches: Batch, seed, first_step):
             _, loop_key = seed_keys(seed)
@@ -55,13 +60,13 @@ class StreamedChunk:
         if seeds:
             one_seed = rows
 
-            def rows(seed, first_step, size: int, episodes: int):
-                return jax.vmap(lambda each: one_seed(each, first_step, size, episodes))(seed)
+            def rows(seed, first_step, size: int, episodes: int, chosen: int):
+                return jax.vmap(lambda each: one_seed(each, first_step, size, episodes, chosen))(seed)
 
             chunk = jax.vmap(chunk, in_axes=(0, 0, 0, None), spmd_axis_name=SEED if devices else None)
         self._length = length
         self._where = devices.batches(seeds) if devices else None
-        self._rows = jax.jit(rows, static_argnames=("size", "episodes"))
+        self._rows = jax.jit(rows, static_argnames=("size", "episodes", "chosen"))
         self._run = jax.jit(chunk, donate_argnums=0, out_shardings=devices.state(seeds) if devices else None)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="odice-prefetch")
         self._ahead: tuple[tuple, Future[Batch]] | None = None
@@ -77,8 +82,9 @@ class StreamedChunk:
 
     def _gather(self, source: Streamed, seed: Any, first_step: int) -> Future[Batch]:
         # Asked for before the chunk that is about to run: on an accelerator it would otherwise wait behind it.
-        chosen = self._rows(seed, first_step, size=source.size, episodes=source.n_episodes)
-        return self._pool.submit(lambda: put(source.gather(*jax.device_get(chosen)), self._where))
+        counts = {"size": source.size, "episodes": source.n_episodes}
+        rows = self._rows(seed, first_step, **counts, chosen=0 if source.chosen is None else len(source.chosen))
+        return self._pool.submit(lambda: put(source.gather(*jax.device_get(rows)), self._where))
 
     def _key(self, source: Streamed, seed: Any, first_step: int) -> tuple:
         return id(source), np.asarray(seed).tobytes(), first_step

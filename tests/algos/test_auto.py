@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odice.algos import make
-from odice.algos.auto import AutoConfig
+from odice.algos.auto import AutoConfig, derived
 from odice.core.learner import Learned
 from odice.errors import OdiceError
 from tests.algos import numpy_vdice as vdice
@@ -127,6 +127,23 @@ def test_one_update_with_a_baseline_equals_numpy(averaged, returns):
     close(after.extraction.baseline.params, baseline, rtol=2e-4, atol=2e-5)
 
 
+def test_the_policy_learns_from_the_chosen_rows_and_values_from_all():
+    more = {"policy_baseline": True, "double_sampling": "policy", "twin": True}
+    algo, state = algo_state("odice", **(ADAPTED | more))
+    batch, chosen, start = make_batch(), make_batch(seed=77), ADAPTED["value_start"]
+    value, target, *_ = numpy_update("odice", state, batch, start, "policy")
+    policy = numpy_update("odice", state, chosen, start, "policy")[2]
+    after, _ = algo.update(state, batch._replace(chosen=chosen), jax.random.key(0))
+    check_networks(after, (value, target, policy))
+    close(after.next_state.params, numpy_critic("odice", state, batch, start), rtol=2e-4, atol=2e-5)
+
+
+def test_the_share_of_the_episodes_follows_from_the_distance():
+    assert derived(AutoConfig(distance="far"))["episode_share"] == (0.1, "distance far")
+    assert derived(AutoConfig(episode_share=0.7)) == {}
+    assert derived(AutoConfig(double_sampling="off"))["episode_share"][0] == 1.0
+
+
 def test_a_batch_without_returns_is_refused():
     algo, state = algo_state(steps_before=0, **(ADAPTED | {"return_weight": 1.0}))
     with pytest.raises(OdiceError, match="no column 'return_to_go'"):
@@ -160,6 +177,8 @@ def test_the_policy_is_the_average_of_its_weights():
     [
         ({"value_ess": -0.1}, "value_ess must lie between 0 and 1"),
         ({"policy_ess": 1.0}, "policy_ess must lie"),
+        ({"episode_share": 0.0}, "episode_share must lie above 0"),
+        ({"balance": -0.1}, "balance must not be negative"),
         ({"return_weight": -1.0}, "return_weight must not be negative"),
         ({"average": 0.5}, "average must be 0 or at least 1"),
         ({"cosine_steps": -1}, "cosine_steps"),

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import odice
+from odice.data.transitions import rows_of
 from odice.experiments.worlds import WORLDS
 from odice.training.credit import _Networks, _Steps, blend, credit
+from odice.training.skill import drawn_rows
 
 
 def steps_by_hand() -> _Steps:
@@ -51,6 +53,8 @@ def test_luck_earns_no_credit_in_a_lottery():
     gambled = log.actions == 1
     assert result.outcome[~gambled].mean() > result.outcome[gambled].mean() + 1.0
     won = gambled & (log.rewards > 0)
+    chosen = drawn_rows(result.skill.score, rows_of(log, "bootstrap"), 0.2)
+    assert gambled[chosen].mean() < 0.1
     # a network that had seen the draws of the rows it judges would give those who won more
     assert abs(result.outcome[won].mean() - result.outcome[gambled & ~won].mean()) < 0.2
 
@@ -62,6 +66,7 @@ def test_without_chance_the_return_counts():
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
     means = np.bincount(episode, result.outcome) / log.lengths
     assert np.corrcoef(means, log.returns)[0, 1] > 0.5  # of good and of bad agents
+    assert np.corrcoef(result.skill.score, log.returns)[0, 1] > 0.9
 
 
 @pytest.mark.slow

@@ -82,6 +82,18 @@ def test_streamed_training_equals_training_in_memory(data, tmp_path, seeds, conv
         assert np.array_equal(one, two)
 
 
+def test_rows_that_are_drawn_apart_are_the_same_from_disk(data):
+    paper = make("odice", data.spec, **SMALL)
+    algo = paper._replace(update=lambda state, batch, key: paper.update(state, batch.chosen, key))
+    rows = np.array([5, 5, 9, 40], np.int32)
+    in_memory = jax.device_put(to_transitions(data)._replace(chosen=rows))
+    chunk = StreamedChunk(algo, 32, 4)
+    one, _ = chunk(initial_state(algo, 0), Streamed(data, chosen=rows), 0, 0)
+    two, _ = make_chunk(algo, 32, 4)(initial_state(algo, 0), in_memory, 0, 0)
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+    chunk.close()
+
+
 def test_prefetching_never_serves_the_batches_of_another_step_or_seed(data):
     algo = make("odice", data.spec, **SMALL)
     source, chunk = Streamed(data), StreamedChunk(algo, 32, 4)

@@ -30,9 +30,11 @@ class Streamed:
         convention: Convention = "qlearning",
         fitted: Fitted | None = None,
         columns: Mapping[str, np.ndarray] | None = None,
+        chosen: np.ndarray | None = None,
     ):
-        """`columns` has further numbers of each step, in memory (`data.columns`)."""
-        self._columns = dict(columns or {})
+        """`columns` has further numbers of each step, in memory (`data.columns`); `chosen` the rows that the policy
+        learns from, where those are not all rows alike."""
+        self._columns, self.chosen = dict(columns or {}), chosen
         self._dataset, self._rows, self._fitted = dataset, rows_of(dataset, convention), fitted or Fitted()
         self._ends, self._records = dataset.ends, Records.of(dataset)
 
@@ -44,11 +46,14 @@ class Streamed:
     def n_episodes(self) -> int:
         return self._dataset.n_episodes
 
-    def gather(self, rows: np.ndarray, initial: np.ndarray | None = None) -> Batch:
+    def gather(self, rows: np.ndarray, initial: np.ndarray | None = None, apart: np.ndarray | None = None) -> Batch:
         """The transitions of these rows (of any shape, which leads the shape of every field), as numpy arrays.
 
-        `initial` names episodes whose first observations become `initial_obs`.
+        `initial` names episodes whose first observations become `initial_obs`, `apart` places in `chosen` whose rows
+        become the batch `chosen`.
         """
+        if apart is not None and self.chosen is not None:
+            return self.gather(rows, initial)._replace(chosen=self.gather(self.chosen[apart]))
         steps, owner = self._rows.locate(np.asarray(rows).reshape(-1))
         obs, action, reward, after = self._fetch(steps, steps + owner)
         data, fitted, shape = self._dataset, self._fitted, np.shape(rows)
