@@ -7,7 +7,7 @@
 All seeds of a candidate train in one compiled program, 64-64 networks for everyone. A world has a new log for each
 seed and the exact value of the last policy; a robot has one log and the mean of the last five of ten evaluations. A
 row of runs/auto/rows.jsonl is one (log, candidate, steps): what is there is not run again.
-docs/explanation/auto.md reads the table.
+docs/research/auto.md reads the table.
 """
 
 from __future__ import annotations
