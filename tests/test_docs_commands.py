@@ -20,11 +20,11 @@ from tests.test_docs import TEXT, TUTORIALS, blocks, commands
 KINDS = ("README.md", "docs/index.md", "docs/start/", "docs/howto/", "docs/reference/", "docs/explanation/")
 ELSEWHERE = re.compile(
     r"(demo|toy|theory|decide|trial|reproduce|suite make|data collect|bench)\b"
-    r"|.*(mujoco/|D4RL|antmaze-|--ray|--log wandb|flights|/fast|s3://|--help|--which selected)"
+    r"|.*(mujoco/|D4RL|antmaze-|--ray|--log wandb|flights|/fast|s3://|decision/|--help|--which selected)"
     r"|(data inspect|list)$"
 )
 TRAINS = re.compile(
-    r"flights|runs/ads|ads\.toml|onnxruntime|collect_maze|Driver|from_network|odice\.(collect|imitate|train)"
+    r"flights|decision/|runs/ads|ads\.toml|onnxruntime|collect_maze|Driver|from_network|odice\.(collect|imitate|train)"
 )
 """Blocks that train for long, or need the files of another page."""
 STANDINS = {
@@ -43,6 +43,7 @@ STANDINS = {
     r"runs/first --out report": "runs --out report",
     r"data schema log.csv": "data schema log.csv --out other.toml",
     r"runs/suite/": "",
+    r"--rows \d+": "--rows 2000",
     r" > .*": "",
     r"\.\.\.": "",
 }
@@ -64,7 +65,7 @@ def small(command: str) -> list[str]:
 def runnable(name: str) -> list[str]:
     found = [" ".join(words) for words in commands(name)]
     whole = lambda command: "--data" in command or not re.match(r"(train|imitate|sweep)\b", command)
-    mention = re.compile(r"\w+( --[\w-]+)*$")
+    mention = re.compile(r"\w+( --[\w-]+)*$|.* --data$")
     return [command for command in dict.fromkeys(found) if whole(command) and not mention.match(command)]
 
 
