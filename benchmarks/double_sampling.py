@@ -34,7 +34,7 @@ def exact(name: str, mdp: tabular.TabularMDP, log: tabular.Log) -> tuple[np.ndar
     """V over the living states, and w over the pairs of the log."""
     problem = tabular.expected_loss(mdp, log, **OPTIONS)
     value = (
-        tabular.minimise(problem)
+        tabular.minimize(problem)
         if name == "vdice-true"
         else tabular.semi_fixed_point(mdp, log, averaged=True, **OPTIONS)
     )

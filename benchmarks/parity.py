@@ -337,7 +337,7 @@ def rgm(form: str) -> Case:
         slope = support.slope(lambda theta: m.numpy_discriminator_loss("rgm", theta, batch, own), c)
         return {"discriminator": m.adam(c, slope, state.discriminator.opt_state, m.LR)}
 
-    against = {"official": "official code of RGM", "kl": "its equations, normalised"}[form]
+    against = {"official": "official code of RGM", "kl": "its equations, normalized"}[form]
     return Case(f"rgm ({form})", "rgm", "test_rgm", module.LINEAR | module.FORMS[form], against, step)
 
 
@@ -373,7 +373,7 @@ def cases() -> Iterator[Case]:
     yield inverse("oq-dice", "its equations")
     yield union("demo-dice", "official code of DemoDICE")
     yield union("lobs-dice", "official code of LobsDICE")
-    yield union("smodice", "official code of SMODICE, normalised weights")
+    yield union("smodice", "official code of SMODICE, normalized weights")
     yield from map(rgm, ("official", "kl"))
     yield from map(clone, ("deterministic", "gaussian"))
 

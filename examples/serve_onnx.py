@@ -5,7 +5,7 @@
 
 Reads one observation (a JSON list) or a batch (a list of lists) per line, and answers with one line: {"action": ...},
 or {"error": ...} for a line it cannot use. Where the policy has a guard, "novelty" says how unlike its training data
-the observation is: above 1, tell a person; above "fall_back", do something else. Normaliser, clipping and action bounds
+the observation is: above 1, tell a person; above "fall_back", do something else. Normalizer, clipping and action bounds
 are inside the graph.
 """
 

@@ -7,9 +7,9 @@ divergence:
     J = alpha (1 - gamma) E_p0[Q(s0, a0)] + E_D[h(R)],     R = r + gamma m V(s') - Q(s, a),    h(x) = |x|^p / p
     V(s') = Q(s', a') - T log pi(a'|s'),      a0 ~ pi(s0),  a' ~ pi(s'),   m = 1 - terminated
 
-    Q    minimises  J
-    pi   maximises  alpha (1 - gamma) E[Q(s0, a0)] + E_D[w R],   w = max(0, R)^(p - 1) fixed;  minus o times a penalty
-    T    such that the entropy of pi is H:  minimises  T (-log pi(a'|s') - H)
+    Q    minimizes  J
+    pi   maximizes  alpha (1 - gamma) E[Q(s0, a0)] + E_D[w R],   w = max(0, R)^(p - 1) fixed;  minus o times a penalty
+    T    such that the entropy of pi is H:  minimizes  T (-log pi(a'|s') - H)
 
 alpha = 0 and h = x^2 / 2 is soft actor-critic. As in the V-form (`core.vdice`) the gradient of E[h(R)] has a forward
 part, through Q(s, a), and a backward part, through V(s'), and `gradient` says what becomes of the second:
@@ -92,7 +92,7 @@ class AlgaeDICEConfig:
     policy_lr: float = 1e-3
     """Adam's learning rate for the policy and T (official: 1e-3)."""
     init: Init = "orthonormal"
-    """Initialisation of all networks: orthogonal with gain 1 and zero biases (official)."""
+    """Initialization of all networks: orthogonal with gain 1 and zero biases (official)."""
     batch_size: int = 256
     """Transitions per update, and as many initial states."""
 

@@ -2,8 +2,8 @@
 
 The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 
-    V   minimises  E_D[(1 - lam) V(s) + lam T f*(R / T)],   R = r + gamma m V(s') - V(s)
-    pi  maximises  E_D[w log pi(a|s)],                      w = max(0, A / spread - level) / mean
+    V   minimizes  E_D[(1 - lam) V(s) + lam T f*(R / T)],   R = r + gamma m V(s') - V(s)
+    pi  maximizes  E_D[w log pi(a|s)],                      w = max(0, A / spread - level) / mean
 
 | part                       | adapted to the log                                                                     |
 |----------------------------|----------------------------------------------------------------------------------------|
@@ -26,7 +26,7 @@ e(s, a), the mean of R over next states (`core.expected`):
 
     off      -                                                                 what the paper does
     policy   e in place of R in w                                              OptiDICE's remedy; V stays biased
-    both     and V minimises E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed  two networks; no bias (`core.vdice`)
+    both     and V minimizes E_D[(1 - lam) V(s) + lam f*'(e) R], f*'(e) fixed  two networks; no bias (`core.vdice`)
 
 Each part is switched off by its setting; with all of them off this is V-DICE. Measured in
 docs/explanation/auto.md.
@@ -201,7 +201,7 @@ def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
     derived=derived,
 )
 def auto(cfg: AutoConfig, spec: Spec) -> Algo:
-    """The default: O-DICE that adapts its temperature, weights and start to the log."""
+    """The default: V-DICE that takes its temperature, episodes and weights from the log, without its luck."""
     how = rule(cfg.gradient, cfg.eta)
     value_learner = Learner(cfg.value_lr, cosine_steps=cfg.cosine_steps)
     policy_learner = Learner(cfg.policy_lr, cfg.policy_weight_decay, cfg.cosine_steps, cfg.average)

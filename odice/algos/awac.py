@@ -1,9 +1,9 @@
 """AWAC and CRR: an actor-critic whose policy clones the log's actions, weighted by their advantage.
 
     y    = r + gamma m min_j Qbar_j(s', a'),   a' ~ pi(.|s')
-    Q_i  minimises  E_D[(Q_i(s, a) - y)^2]
+    Q_i  minimizes  E_D[(Q_i(s, a) - y)^2]
     A    = min_i Q_i(s, a) - 1/N sum_n min_i Q_i(s, a_n),   a_n ~ pi(.|s)
-    pi   maximises  E_D[w(A) log pi(a|s)]
+    pi   maximizes  E_D[w(A) log pi(a|s)]
 
 | name   | paper                                  | N | w(A)                                                       |
 |--------|----------------------------------------|---|------------------------------------------------------------|
@@ -71,7 +71,7 @@ class AWACConfig:
     log_std_min: float = -20.0
     """Floor of the Gaussian's log standard deviation."""
     init: Init = "torch"
-    """Initialisation of all networks."""
+    """Initialization of all networks."""
     batch_size: int = 256
     """Transitions per update."""
 

@@ -1,6 +1,6 @@
-"""Behaviour cloning, on all of the data or on its best episodes.
+"""Behavior cloning, on all of the data or on its best episodes.
 
-    pi  minimises  E_D[(pi(s) - a)^2]        a deterministic policy; the mean runs over action dimensions too
+    pi  minimizes  E_D[(pi(s) - a)^2]        a deterministic policy; the mean runs over action dimensions too
                 or E_D[-log pi(a|s)]         a stochastic one, and discrete actions
 
 | name    | data                                                       |
@@ -49,7 +49,7 @@ class BCConfig:
     policy_weight_decay: float = 0.0
     """Coupled L2 decay, joined to the gradient before Adam's moments (CORL: none)."""
     init: Init = "torch"
-    """Initialisation of the network: torch's uniform (CORL), orthogonal with gain sqrt(2), or Glorot's uniform."""
+    """Initialization of the network: torch's uniform (CORL), orthogonal with gain sqrt(2), or Glorot's uniform."""
     batch_size: int = 256
     """Transitions per update (CORL: 256)."""
     top_returns: float = 1.0
@@ -65,7 +65,7 @@ class BCConfig:
 
 @dataclass(frozen=True)
 class PercentBCConfig(BCConfig):
-    """Behaviour cloning of the best episodes."""
+    """Behavior cloning of the best episodes."""
 
     top_returns: float = 0.1
     """Share of the episodes, those with the highest return, that are cloned (CORL: 0.1)."""

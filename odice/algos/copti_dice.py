@@ -3,23 +3,23 @@ corrections.
 
 Beside the reward r every step has a cost c. The policy shall earn much and cost at most `cost_limit` on average:
 
-    maximise over d   E_d[r] - alpha D_f(d || d_D)     with   E_d[c] <= limit
+    maximize over d   E_d[r] - alpha D_f(d || d_D)     with   E_d[c] <= limit
 
 With e = r - lam c + gamma m V(s') - V(s), m = 1 - terminated, and w = max(0, (f')^-1(e / alpha)):
 
-    V     minimises  (1 - gamma) E_p0[V(s0)] + alpha E_D[f*(e / alpha)]                               (true gradient)
-    lam   minimises  -lam (C - limit),     lam >= 0: the price of a unit of cost rises while C is above the limit
+    V     minimizes  (1 - gamma) E_p0[V(s0)] + alpha E_D[f*(e / alpha)]                               (true gradient)
+    lam   minimizes  -lam (C - limit),     lam >= 0: the price of a unit of cost rises while C is above the limit
 
 C is what the policy costs. E_D[w c], the plain estimate, is too low where the data are few, so an upper bound takes its
 place: the largest cost over all reweightings q of the batch that stay within a KL divergence of eps,
 
     l     = (1 - gamma) chi(s0) + w (c + gamma m chi(s') - chi(s)),       q = softmax(l / tau) times the batch's size
-    chi   minimises  E[q l],      tau minimises  -tau (KL(q) - eps),      C = E[q w c]
+    chi   minimizes  E[q l],      tau minimizes  -tau (KL(q) - eps),      C = E[q w c]
 
 chi is a value function of the cost. eps = 0 takes the plain estimate. w carries no gradient in these three. The policy
 clones by weight:
 
-    pi    minimises  -E_D[w log pi(a|s)]
+    pi    minimizes  -E_D[w log pi(a|s)]
 
 V and chi also pay k E[max(0, ||grad|| - 5)^2] between first states and those of the batch. s0 are first states of
 episodes, drawn apart; row i of the batch goes with first state i. One update: all gradients at the values of before,
@@ -87,7 +87,7 @@ class CoptiDICEConfig:
     tanh_mean: bool = True
     """Squash the Gaussian's mean into (-1, 1)."""
     init: Init = "torch"
-    """Initialisation of all networks."""
+    """Initialization of all networks."""
     batch_size: int = 1024
     """Transitions per update, and as many initial states (official: 1024)."""
 
@@ -137,7 +137,7 @@ class Bound(NamedTuple):
     """What the reweighed batch says."""
 
     loss: Float[Array, ""]
-    """E[q l], which chi minimises."""
+    """E[q l], which chi minimizes."""
     cost: Float[Array, ""]
     """C: the upper bound of the policy's cost."""
     divergence: Float[Array, ""]

@@ -2,16 +2,16 @@
 
 Semi-gradient DICE learns, with x = (Q - V) / alpha and w(x) = max(0, (f')^-1(x)),
 
-    V    minimises  E_D[V(s) + alpha f*(x)],                            Q here is min_i Qbar_i(s, a)
-    pi   maximises  E_D[min(w(x), 100) log pi(a|s)]
-    Q_i  minimises  E_D[(r - lam c + gamma m V(s') - Q_i(s, a))^2],     m = 1 - terminated
+    V    minimizes  E_D[V(s) + alpha f*(x)],                            Q here is min_i Qbar_i(s, a)
+    pi   maximizes  E_D[min(w(x), 100) log pi(a|s)]
+    Q_i  minimizes  E_D[(r - lam c + gamma m V(s') - Q_i(s, a))^2],     m = 1 - terminated
 
 At its solution E_{a ~ D}[w | s] = 1: w(a|s) is a ratio of policies, not of visits. E_D[w(a|s) r] is then what the
 policy earns at the *data's* states, which is not its return. The ratio of visits to states is learned from it
 (`core.state_ratio`), and the product is the ratio of visits to pairs:
 
     w(s, a) = w(s) w(a|s),     return = E_D[w(s, a) r] / (1 - gamma),     cost per step  C = E_D[w(s, a) c]
-    lam  minimises  lam (limit - C),    lam >= 0: the price of a unit of cost rises while C is above the limit
+    lam  minimizes  lam (limit - C),    lam >= 0: the price of a unit of cost rises while C is above the limit
 
 Without `cost_limit` no cost is read and lam = 0. Estimates are of the policy w(a|s) pi_D(a|s), acted with its noise;
 the metrics have the uncorrected ones too.

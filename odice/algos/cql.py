@@ -2,9 +2,9 @@
 
     y    = r + gamma m min_j Qbar_j(s', a'),   a' ~ pi(.|s')
     D_i  = T log sum_a exp(Q_i(s, a) / T) - Q_i(s, a_data)              how far Q off the data lies above Q on it
-    Q_i  minimises  E_D[(Q_i(s, a) - y)^2 + w D_i]
-    pi   minimises  E_D[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)
-    alpha           such that the entropy of pi is H:  minimises  -log alpha (log pi + H)
+    Q_i  minimizes  E_D[(Q_i(s, a) - y)^2 + w D_i]
+    pi   minimizes  E_D[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)
+    alpha           such that the entropy of pi is H:  minimizes  -log alpha (log pi + H)
 
 The sum over actions is estimated with N uniform ones, N from pi(.|s) and N from pi(.|s'), all evaluated at s, each
 divided by its density: log sum exp over Q - log density (the constant 3N is left out). A finite set of actions is
@@ -88,7 +88,7 @@ class CQLConfig:
     policy_lr: float = 3e-5
     """Adam's learning rate for the policy and alpha; AntMaze 1e-4."""
     init: Init = "orthogonal"
-    """Initialisation of the critics' hidden layers; the policy's are torch's, output layers are small (CORL)."""
+    """Initialization of the critics' hidden layers; the policy's are torch's, output layers are small (CORL)."""
     batch_size: int = 256
     """Transitions per update."""
 

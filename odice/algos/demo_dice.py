@@ -1,11 +1,11 @@
 """DemoDICE: imitation from few demonstrations and much imperfect data (Kim et al., ICLR 2022).
 
-Match the expert's visitation, but stay near the data: minimise KL(d_pi || d_expert) + alpha KL(d_pi || d_U) with U the
+Match the expert's visitation, but stay near the data: minimize KL(d_pi || d_expert) + alpha KL(d_pi || d_U) with U the
 union of demonstrations and imperfect data. With r = log d_expert / d_U from a discriminator c(s, a) and x = r + gamma m
 V(s') - V(s):
 
-    V    minimises  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
-    pi   maximises  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
+    V    minimizes  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
+    pi   maximizes  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
 
 What both are made of is in `algos.union`. The log mean exp is computed with its maximum subtracted. Adding a constant
 to V changes nothing unless some rows are terminated: then V drifts upwards without end, and terminal rows lose all
@@ -15,7 +15,7 @@ Differs from the official code (KAIST-AILab/imitation-dice):
 - terminal rows are masked, and absorbing states stand behind them; there, neither is so, and V(s') of a terminal row is
   that of the next episode's first state. `bootstrap_terminals`, with the absorbing states off, is the nearest to it
   (preset `reference`);
-- observations are normalised by the union, not by the imperfect data alone;
+- observations are normalized by the union, not by the imperfect data alone;
 - Adam's epsilon is 1e-8, not 1e-7; the policy's mean before the tanh is not cut at +-7.
 """
 

@@ -1,8 +1,8 @@
 """f-DVL: dual V-learning (Sikchi et al., ICLR 2024), a DICE objective in the frame of implicit Q-learning.
 
-    V    minimises  E_D[lam f*(d) + (1 - lam) V(s)],        d = min_i Qbar_i(s, a) - V(s)
-    pi   maximises  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)],    q = min_i Qbar_i(s, a)
-    Q_i  minimises  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
+    V    minimizes  E_D[lam f*(d) + (1 - lam) V(s)],        d = min_i Qbar_i(s, a) - V(s)
+    pi   maximizes  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)],    q = min_i Qbar_i(s, a)
+    Q_i  minimizes  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
 
 f* is the conjugate of a divergence under non-negative weights (`core.divergences`); for Pearson's chi-square f*(d) =
 max(0, 1 + d/2)^2 - 1. The divergence shapes V only: the policy is extracted as IQL does it. Against V-DICE, Q takes the

@@ -1,7 +1,7 @@
 """IDRL: iterative dual RL (Xu et al., ICLR 2025): visitation ratios decide which transitions are worth imitating.
 
 The weights of dual methods are meant to be visitation ratios, and are not: semi-gradient values give the ratio of
-actions, and even the right ratio belongs to a regularised optimum, held to the data. Each round k = 1 ... K repairs
+actions, and even the right ratio belongs to a regularized optimum, held to the data. Each round k = 1 ... K repairs
 both, on the part D_k of the data that is left (D_1 is all of it):
 
     V, Q      semi-gradient DICE on D_k gives w(a|s), with the slow copy of Q                 (`semi_dice`)
@@ -10,7 +10,7 @@ both, on the part D_k of the data that is left (D_1 is all of it):
 
 so each round is held to the better data of the one before. The policy clones by weight, with the ratio of the round:
 
-    pi        maximises  E_{D_k}[min(w(s, a), 100) log pi(a|s)]
+    pi        maximizes  E_{D_k}[min(w(s, a), 100) log pi(a|s)]
 
 Half Pearson's w(a|s) is 0 for advantages below -alpha; w(s) is 0, in a network nearly 0, for states that the better
 policy does not come to. That is what removes transitions. First states stay those of all episodes.

@@ -1,9 +1,9 @@
 """Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, and no action is
 ever evaluated that is not in the data.
 
-    V    minimises  E_D[value_loss(q, V(s))],                       q = min_i Qbar_i(s, a)
-    pi   maximises  E_D[weight(q, V(s)) log pi(a|s)]
-    Q_i  minimises  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
+    V    minimizes  E_D[value_loss(q, V(s))],                       q = min_i Qbar_i(s, a)
+    pi   maximizes  E_D[weight(q, V(s)) log pi(a|s)]
+    Q_i  minimizes  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
 
 One update, in this order: V; Q with the new V; Qbar <- Polyak; the policy with the new V and the Qbar of before. IQL,
 SQL, EQL, f-DVL and XQL are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform
@@ -69,7 +69,7 @@ class ImplicitConfig:
     deterministic: bool = False
     """A deterministic tanh policy with squared error instead of the Gaussian (CORL: two data sets)."""
     init: Init = "orthogonal"
-    """Initialisation of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or
+    """Initialization of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or
     Glorot's."""
     batch_size: int = 256
     """Transitions per update."""

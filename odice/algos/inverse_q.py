@@ -1,7 +1,7 @@
 """Inverse soft Q-learning as a frame: from an expert's transitions to a Q whose soft-greedy policy imitates them.
 
     Q    under a gradient rule   E_D[l V(s) + lam alpha f*((gamma m V(s') - Q(s, a)) / alpha)]        (`core.qdice`)
-    pi   minimises               E_{s ~ D, a ~ pi}[T log pi(a|s) - Q(s, a)]
+    pi   minimizes               E_{s ~ D, a ~ pi}[T log pi(a|s) - Q(s, a)]
 
 Of a finite set of actions, pi is softmax(Q / T) itself and nothing has to be learnt for it; V is then exact.
 
@@ -64,7 +64,7 @@ class InverseConfig:
     policy_lr: float = 3e-5
     """Adam's learning rate for the policy (IQ-Learn's MuJoCo scripts: 3e-5)."""
     init: Init = "orthonormal"
-    """Initialisation of all networks: orthogonal with gain 1 and zero biases (IQ-Learn)."""
+    """Initialization of all networks: orthogonal with gain 1 and zero biases (IQ-Learn)."""
     batch_size: int = 256
     """Transitions per update (IQ-Learn: 256)."""
     diagnose: bool = False

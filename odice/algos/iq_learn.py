@@ -3,9 +3,9 @@
 With V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)] and rho = Q(s, a) - gamma m V(s'), the reward that Q stands for, on
 expert transitions:
 
-    Q    minimises  -E[rho] + E[V(s) - gamma m V(s')] + E[rho^2] / (4 alpha)                     (`value-expert`, chi)
+    Q    minimizes  -E[rho] + E[V(s) - gamma m V(s')] + E[rho^2] / (4 alpha)                     (`value-expert`, chi)
                 or  -E[rho] + (1 - gamma) E[V(s)] + E[rho^2] / (4 alpha)                         (`v0`)
-    pi   minimises  E_{s, a ~ pi}[T log pi(a|s) - Q(s, a)]
+    pi   minimizes  E_{s, a ~ pi}[T log pi(a|s) - Q(s, a)]
 
 Raise the reward of what the expert did, lower the value of what the policy would do in the same states, and keep
 rewards small. With R = -rho the first and the last term are f*(R) = R + R^2 / (4 alpha): Q-form DICE (`core.qdice`).

@@ -1,8 +1,8 @@
 """IQL: implicit Q-learning (Kostrikov et al., ICLR 2022).
 
-    V    minimises  E_D[|tau - 1{u < 0}| u^2],           u = min_i Qbar_i(s, a) - V(s)
-    pi   maximises  E_D[min(exp(beta (q - V(s))), 100) log pi(a|s)],   q = min_i Qbar_i(s, a)
-    Q_i  minimises  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
+    V    minimizes  E_D[|tau - 1{u < 0}| u^2],           u = min_i Qbar_i(s, a) - V(s)
+    pi   maximizes  E_D[min(exp(beta (q - V(s))), 100) log pi(a|s)],   q = min_i Qbar_i(s, a)
+    Q_i  minimizes  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
 
 The loss of V is an expectile regression: tau = 1/2 gives the mean of Q over the logged actions, tau -> 1 their maximum.
 So V is the value of the best action the data support, and Q is never evaluated at another one.
@@ -10,7 +10,7 @@ So V is the value of the best action the data support, and Q is never evaluated 
 One update, in this order (`algos.implicit_q`): V; the policy and Q with the *new* V; the target of Q.
 
 Differs from the official code (ikostrikov/implicit_q_learning): no dropout in the policy, which it uses on Adroit and
-Kitchen only. CORL's variant is the preset `corl`: torch's initialisation, the V of *before* its step for policy and Q
+Kitchen only. CORL's variant is the preset `corl`: torch's initialization, the V of *before* its step for policy and Q
 (`fresh_value`), a lower floor of the standard deviation, and on two data sets a deterministic policy and a slower
 target. Its Q loss is the mean of the heads, here and officially the sum: with Adam the difference is none but in its
 epsilon.

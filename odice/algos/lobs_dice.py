@@ -1,12 +1,12 @@
 """LobsDICE: imitation from states alone (Kim et al., NeurIPS 2022): demonstrations have no actions, the imperfect
 data have them.
 
-Match the visitation of *steps from a state to the next*: minimise KL(d_pi(s, s') || d_expert(s, s')) + alpha KL(d_pi(s,
+Match the visitation of *steps from a state to the next*: minimize KL(d_pi(s, s') || d_expert(s, s')) + alpha KL(d_pi(s,
 a) || d_U(s, a)) with U the union of demonstrations and imperfect data. With r = log d_expert(s, s') / d_U(s, s') from a
 discriminator c(s, s') and x = r + gamma m V(s') - V(s):
 
-    V    minimises  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
-    pi   maximises  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
+    V    minimizes  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
+    pi   maximizes  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
 
 A pair of states says which way the expert went, where SMODICE's single states only say where it was: of two actions
 that stay among the expert's states, only one may go its way. The rest is DemoDICE's (`algos.union`). A data set has an

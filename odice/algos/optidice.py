@@ -2,16 +2,16 @@
 
 With e_v = r + gamma m V(s') - V(s), m = 1 - terminated, and w(x) = max(0, (f')^-1(x)):
 
-    V, lam_v   minimise   (1 - gamma) E_p0[V(s0)] + alpha E_D[f*((e_v - lam_v) / alpha)] + lam_v        (true gradient)
-    e          minimises  E_D[alpha f(w_e) - w_e (e_v - lam_e)],    w_e = w((e(s, a) - lam_e) / alpha)   (`minimax`)
+    V, lam_v   minimize   (1 - gamma) E_p0[V(s0)] + alpha E_D[f*((e_v - lam_v) / alpha)] + lam_v        (true gradient)
+    e          minimizes  E_D[alpha f(w_e) - w_e (e_v - lam_e)],    w_e = w((e(s, a) - lam_e) / alpha)   (`minimax`)
                or         E_D[(e(s, a) - e_v)^2]                                                         (`mse`)
-    lam_e      minimises  E_D[w_e (e_v - lam_e) - alpha f(w_e)] + lam_e
+    lam_e      minimizes  E_D[w_e (e_v - lam_e) - alpha f(w_e)] + lam_e
 
 e_v carries no gradient in the last three. s0 are first states of episodes, drawn apart. The multipliers make the
 weights average to 1: at the optimum E_D[w] = 1. The network e(s, a) averages e_v over next states, for which one sample
 is not enough.
 
-    pi minimises  -E_D[w_e log pi(a|s)]                                                      (`cloning`)
+    pi minimizes  -E_D[w_e log pi(a|s)]                                                      (`cloning`)
                or -E_{s ~ D, a ~ pi}[log w_e(s, a) - log pi(a|s) + log pi_D(a|s)]              (`projection`)
 
 The information projection takes densities before the tanh and learns a model pi_D of the data's policy, a mixture of
@@ -101,7 +101,7 @@ class OptiDICEConfig:
     policy_lr: float = 3e-4
     """Adam's learning rate for pi, pi_D and c."""
     init: Init = "glorot"
-    """Initialisation of hidden layers; output layers are small."""
+    """Initialization of hidden layers; output layers are small."""
     batch_size: int = 512
     """Transitions per update, and as many initial states."""
 
@@ -162,7 +162,7 @@ def ratio(cfg: OptiDICEConfig, e: Float[Array, " b"], lam_e) -> Float[Array, " b
 
 
 def gain(cfg: OptiDICEConfig, e, lam_e, e_v) -> Float[Array, ""]:
-    """E_D[w_e (e_v - lam_e) - alpha f(w_e)]: e maximises it, lam_e minimises it (plus lam_e)."""
+    """E_D[w_e (e_v - lam_e) - alpha f(w_e)]: e maximizes it, lam_e minimizes it (plus lam_e)."""
     w = ratio(cfg, e, lam_e)
     return jnp.mean(w * (e_v - lam_e) - cfg.alpha * divergence(cfg.divergence).f(w))
 

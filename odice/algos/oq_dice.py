@@ -2,7 +2,7 @@
 
 O-DICE's rule (`core.gradients`) needs a residual with two ends, and Q-form DICE has one. On expert transitions
 
-    minimise over Q   E[(1 - lam) V(s) + lam alpha f*(R / alpha)],      R = gamma m V(s') - Q(s, a)
+    minimize over Q   E[(1 - lam) V(s) + lam alpha f*(R / alpha)],      R = gamma m V(s') - Q(s, a)
     V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)]
 
 with the gradient of the f* term
@@ -14,7 +14,7 @@ of the actions that the *policy* would take in the states an expert transition l
 without undoing the step along F.
 
 Our choices, each with its reason:
-- pi minimises E[T log pi - Q] as in IQ-Learn, not weighted cloning: all rows are the expert's, there is nothing to
+- pi minimizes E[T log pi - Q] as in IQ-Learn, not weighted cloning: all rows are the expert's, there is nothing to
   weigh;
 - f is IQ-Learn's chi-square, so that eta = 0 and lam = 1/2 is IQ-Learn (`value-expert`), a test;
 - the linear term has no backward part, as in O-DICE: the expert's states stand for those where episodes start;

@@ -2,8 +2,8 @@
 
     a'   = clip(pibar(s') + clip(eps, -c, c), -1, 1),    eps ~ N(0, sigma^2)
     y    = r + gamma m (min_j Qbar_j(s', a') - b_Q ||a' - a'_D||^2)          a'_D: the action that the log has at s'
-    Q_i  minimises  E_D[(Q_i(s, a) - y)^2]
-    pi   minimises  E_D[b_pi ||pi(s) - a||^2 - k min_i Q_i(s, pi(s))],       k = 1 / sg(E_D|min_i Q_i(s, pi(s))|)
+    Q_i  minimizes  E_D[(Q_i(s, a) - y)^2]
+    pi   minimizes  E_D[b_pi ||pi(s) - a||^2 - k min_i Q_i(s, pi(s))],       k = 1 / sg(E_D|min_i Q_i(s, pi(s))|)
 
 TD3+BC (`td3-bc`) with the penalty in the critic's target too, deep networks, LayerNorm in the critics and large
 batches; its paper measures what each brings. Squared distances are summed over the action's dimensions.
@@ -54,7 +54,7 @@ class ReBRACConfig(TD3Config):
     policy_lr: float = 1e-3
     """Adam's learning rate for the policy; AntMaze 3e-4."""
     init: Init = "torch"
-    """Initialisation of the hidden layers; the output layers start small (CORL)."""
+    """Initialization of the hidden layers; the output layers start small (CORL)."""
     batch_size: int = 1024
     """Transitions per update; AntMaze 256."""
 

@@ -5,9 +5,9 @@ do for imitation, show what is meant. Two levels: below, DICE learns from correc
 such that the visitation this leads to is the expert's. With U the union of both data, h = log d_expert / d_U of a
 discriminator and x = (r + D + gamma m V(s') - V(s)) / alpha:
 
-    below   V    minimises  (1 - gamma) E_p0[V(s0)] + alpha E_U[f*(x)]        (true gradient; D held)
-            pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = f*'(x)
-    above   D    minimises  KL(w d_U || d_expert) = E_U[w (log w - h)]        (V held)
+    below   V    minimizes  (1 - gamma) E_p0[V(s0)] + alpha E_U[f*(x)]        (true gradient; D held)
+            pi   maximizes  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = f*'(x)
+    above   D    minimizes  KL(w d_U || d_expert) = E_U[w (log w - h)]        (V held)
                         or  E_U[exp(h) f(w exp(-h))]                          (half Pearson)
 
 D(s, a, r) = scale tanh(net), so it cannot outweigh rewards of another size. For KL the term of V is alpha log
@@ -85,7 +85,7 @@ class RGMConfig(UnionConfig):
     """The rates of the policy and of D fall to 0 along a cosine over this many updates; None is the length of the run,
     0 keeps them."""
     init: Init = "glorot"
-    """Initialisation of V, D and the policy (official: Xavier's); the discriminator starts as torch's networks do."""
+    """Initialization of V, D and the policy (official: Xavier's); the discriminator starts as torch's networks do."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -2,8 +2,8 @@
 
 With x = (Q - V) / alpha and w(x) = max(0, (f')^-1(x)):
 
-    V    minimises  E_D[V(s) + alpha f*(x)],                    Q here is min_i Qbar_i(s, a)
-    Q_i  minimises  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
+    V    minimizes  E_D[V(s) + alpha f*(x)],                    Q here is min_i Qbar_i(s, a)
+    Q_i  minimizes  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
 
 which is the frame of implicit Q-learning (`implicit_q`) with its own loss of V. At the solution E_{a ~ D}[w(x) | s]
 is 1: w(a|s) = w(x) is a ratio of policies. `core.state_ratio` learns the ratio of visits to states from it.

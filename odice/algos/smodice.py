@@ -1,12 +1,12 @@
 """SMODICE: state matching offline (Ma et al., ICML 2022): demonstrations need no actions, the imperfect data have them.
 
-Match the visitation of *states*: minimise KL(d_pi(s) || d_expert(s)) over policies that the union U of demonstrations
+Match the visitation of *states*: minimize KL(d_pi(s) || d_expert(s)) over policies that the union U of demonstrations
 and imperfect data supports. With r(s) = log d_expert(s) / d_U(s) from a discriminator c(s) and x = r + gamma m V(s') -
 V(s):
 
-    V    minimises  (1 - gamma) E_p0[V(s0)] + log E_U[exp(x)]              (`kl-dv`)
+    V    minimizes  (1 - gamma) E_p0[V(s0)] + log E_U[exp(x)]              (`kl-dv`)
                 or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
-    pi   maximises  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its batch mean, or max(0, x + 1)
+    pi   maximizes  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its batch mean, or max(0, x + 1)
 
 What both are made of is in `algos.union`. The discriminator is learnt first, with the policy standing still, and then
 kept.
@@ -19,7 +19,7 @@ Differs from the official code (JasonMa2016/SMODICE):
 - half Pearson's conjugate is the one for non-negative weights, which are those the policy uses; there it is x + x^2 / 2
   everywhere;
 - all layers of the discriminator learn; there, only the upper half of its layers does;
-- observations are normalised with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there
+- observations are normalized with std + 1e-3, not 1e-10; the discriminator's batches are as large as the others (there
   256).
 """
 
@@ -55,7 +55,7 @@ class SMODICEConfig(UnionConfig):
     entropy: bool = True
     """Hold the entropy of the policy at H (official)."""
     init: Init = "glorot"
-    """Initialisation of V and the policy (official: Xavier's); the discriminator starts as torch's networks do."""
+    """Initialization of V and the policy (official: Xavier's); the discriminator starts as torch's networks do."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,16 +1,16 @@
-"""SQL and EQL: implicit value regularisation (Xu et al., ICLR 2023), with a chi-square and with a KL divergence.
+"""SQL and EQL: implicit value regularization (Xu et al., ICLR 2023), with a chi-square and with a KL divergence.
 
-Both regularise the policy towards the data, action by action, and solve for the value in closed form:
+Both regularize the policy towards the data, action by action, and solve for the value in closed form:
 
-    SQL   V minimises  E_D[1{u > 0} u^2 + V(s) / alpha],         u = (q - V(s)) / (2 alpha) + 1
+    SQL   V minimizes  E_D[1{u > 0} u^2 + V(s) / alpha],         u = (q - V(s)) / (2 alpha) + 1
           w = max(q - V(s), 0)
-    EQL   V minimises  E_D[exp(z) + V(s) / alpha],               z = (q - V(s)) / alpha
+    EQL   V minimizes  E_D[exp(z) + V(s) / alpha],               z = (q - V(s)) / alpha
           w = exp(10 z)
 
 with q = min_i Qbar_i(s, a); both weights are clipped to [0, 100]. The rest is the frame of implicit Q-learning:
 
-    pi   maximises  E_D[w log pi(a|s)]
-    Q_i  minimises  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
+    pi   maximizes  E_D[w log pi(a|s)]
+    Q_i  minimizes  E_D[(r + gamma m V(s') - Q_i(s, a))^2]
 
 SQL's weight is exactly 0 for actions of negative advantage: it does not imitate them at all ("sparse"). Its loss of V
 at alpha = 1 is twice that of semi-gradient V-DICE with Pearson's chi-square at lam = 1/2, with q in the place of r +
@@ -44,7 +44,7 @@ class SQLConfig(ImplicitConfig):
     """SQL. Defaults follow the official MuJoCo config."""
 
     alpha: float = 1.0
-    """alpha: strength of the regularisation towards the data; MuJoCo 1, AntMaze 0.1. Smaller searches harder."""
+    """alpha: strength of the regularization towards the data; MuJoCo 1, AntMaze 0.1. Smaller searches harder."""
     sparse_ratio: bool = False
     """The paper's weight max(0, u) in place of the code's max(0, q - V)."""
     layer_norm: bool = True
@@ -60,7 +60,7 @@ class EQLConfig(ImplicitConfig):
     """EQL. Defaults follow the official MuJoCo config."""
 
     alpha: float = 2.0
-    """alpha: strength of the regularisation towards the data; MuJoCo 2, AntMaze 0.5. Smaller searches harder."""
+    """alpha: strength of the regularization towards the data; MuJoCo 2, AntMaze 0.5. Smaller searches harder."""
     sharpness: float = 10.0
     """The policy's weight is exp(sharpness (q - V) / alpha); official code 10, paper 1."""
     exponent_cap: float = 5.0
@@ -97,11 +97,11 @@ def exponential_losses(cfg: EQLConfig) -> Losses:
 
 @register("sql", SQLConfig, **DECLARED, when_diverged=("raise", "alpha"))
 def sql(cfg: SQLConfig, spec: Spec) -> Algo:
-    """SQL: implicit value regularisation with chi-square; actions of negative advantage get no weight."""
+    """SQL: implicit value regularization with chi-square; actions of negative advantage get no weight."""
     return implicit(cfg, sparse_losses(cfg), spec)
 
 
 @register("eql", EQLConfig, **DECLARED, when_diverged=("raise", "alpha"))
 def eql(cfg: EQLConfig, spec: Spec) -> Algo:
-    """EQL: implicit value regularisation with KL; exponential values and weights."""
+    """EQL: implicit value regularization with KL; exponential values and weights."""
     return implicit(cfg, exponential_losses(cfg), spec)

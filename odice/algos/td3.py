@@ -51,7 +51,7 @@ class TD3Config:
     policy_lr: float = 3e-4
     """Adam's learning rate for the policy."""
     init: Init = "torch"
-    """Initialisation of all networks: torch's uniform (official code), orthogonal, or Glorot's uniform."""
+    """Initialization of all networks: torch's uniform (official code), orthogonal, or Glorot's uniform."""
     batch_size: int = 256
     """Transitions per update."""
 

@@ -1,10 +1,10 @@
 """TD3+BC: TD3 with a cloning term (Fujimoto and Gu, NeurIPS 2021).
 
     a'   = clip(pibar(s') + clip(eps, -c, c), -1, 1),    eps ~ N(0, sigma^2)
-    Q_i  minimises  E_D[(r + gamma m min_j Qbar_j(s', a') - Q_i(s, a))^2]
-    pi   minimises  E_D[-k Q_1(s, pi(s)) + mean over dimensions of (pi(s) - a)^2],    k = alpha / sg(E_D|Q_1(s, pi(s))|)
+    Q_i  minimizes  E_D[(r + gamma m min_j Qbar_j(s', a') - Q_i(s, a))^2]
+    pi   minimizes  E_D[-k Q_1(s, pi(s)) + mean over dimensions of (pi(s) - a)^2],    k = alpha / sg(E_D|Q_1(s, pi(s))|)
 
-The factor k makes alpha independent of the scale of the rewards; alpha = 0 is behaviour cloning.
+The factor k makes alpha independent of the scale of the rewards; alpha = 0 is behavior cloning.
 
 The loss of Q_i above is its semi-gradient. `gradient` may also be `orthogonal`: the backward gradient of (r + gamma m
 Q_i(s', a') - min_j Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forward one and added with strength eta
@@ -13,7 +13,7 @@ Q_i(s', a') - min_j Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forw
 The order of an update is the frame's (`td3`).
 
 Differs from the official code (sfujim/TD3_BC): in nothing but that k's denominator has a floor of 1e-8, where theirs
-divides by zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalised.
+divides by zero if every Q is 0. It was run on the -v0 data sets; rewards unchanged, observations normalized.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TD3BCConfig(TD3Config):
     """TD3+BC. Defaults follow the official code."""
 
     alpha: float = 2.5
-    """alpha: weight of the (normalised) value against the cloning term; 0 is behaviour cloning."""
+    """alpha: weight of the (normalized) value against the cloning term; 0 is behavior cloning."""
     gradient: Literal["semi", "orthogonal", "true"] = "semi"
     """What becomes of the gradient through Q(s', a'): dropped (TD3), projected off the forward one, or kept."""
     eta: float = 1.0

@@ -3,8 +3,8 @@
 With U the union of both, x = r + gamma m V(s') - V(s) and r = log d_expert / d_U of a discriminator c
 (`core.discriminator`):
 
-    V    minimises  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
-    pi   minimises  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
+    V    minimizes  (1 - gamma) E_p0[V(s0)] + beta E_U[f*(x / beta)] + g E[||grad V||^2]        (true gradient)
+    pi   minimizes  -E_U[w log pi(a|s)] + exp(e) E_{a ~ pi}[log pi(a|s)],      w = f*'(x / beta)
 
 The discriminator sees s, (s, a) or (s, s'). Its gradient penalty is taken between demonstrations and union;
 DemoDICE and LobsDICE take it of r, not of c, and between rows of the union too. V's is taken at the union's states and
@@ -71,7 +71,7 @@ class UnionConfig:
     policy_lr: float = 3e-4
     """Adam's learning rate for the policy and its entropy's weight."""
     init: Init = "torch"
-    """Initialisation of all networks."""
+    """Initialization of all networks."""
     batch_size: int = 512
     """Transitions per update, as many of the demonstrations again, and as many first states."""
 
@@ -98,7 +98,7 @@ class KLUnionConfig(UnionConfig):
     bootstrap_terminals: bool = False
     """V(s') counts after a terminal too (official: there is no mask). s' is then what the data have there."""
     init: Init = "he"
-    """Initialisation of all networks (official: he_normal)."""
+    """Initialization of all networks (official: he_normal)."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -5,8 +5,8 @@ The KL divergence between the visitations of the policy and the expert, in its D
 the paper:
 
     J = log E_expert[exp(R)] + (1 - gamma) E[Q(s, a0)],      R = gamma m Q(s', a') - Q(s, a),   a0 ~ pi(s), a' ~ pi(s')
-    Q    minimises   J + c E[(||grad_(s, a) Q|| - 1)^2]          J's minimum is -KL(d_pi || d_expert)
-    pi   maximises   J - o sum_layers ||offdiag(W' W)||^2
+    Q    minimizes   J + c E[(||grad_(s, a) Q|| - 1)^2]          J's minimum is -KL(d_pi || d_expert)
+    pi   maximizes   J - o sum_layers ||offdiag(W' W)||^2
 
 Both with all of J's gradient: no target network, nothing stopped. The states of the data stand for those where episodes
 start. The log mean exp is computed with its maximum subtracted. exp(R) / E[exp(R)] is the density ratio d_pi /
@@ -59,7 +59,7 @@ class ValueDICEConfig:
     gradient_penalty: float = 10.0
     """c: weight of the gradient penalty (official: 10)."""
     orthogonal_penalty: float = 1e-4
-    """o: weight of the policy's orthogonal regulariser, which keeps its layers' columns apart (official: 1e-4)."""
+    """o: weight of the policy's orthogonal regularizer, which keeps its layers' columns apart (official: 1e-4)."""
     discount: float = 0.99
     """gamma: discount of the next state's value (official: 0.99)."""
     critic_hidden: tuple[int, ...] = (256, 256)
@@ -71,7 +71,7 @@ class ValueDICEConfig:
     policy_lr: float = 1e-5
     """Adam's learning rate for the policy (official: 1e-5)."""
     init: Init = "orthonormal"
-    """Initialisation of both networks: orthogonal with gain 1 and zero biases (official)."""
+    """Initialization of both networks: orthogonal with gain 1 and zero biases (official)."""
     batch_size: int = 256
     """Transitions per update (official: 256)."""
     diagnose: bool = False

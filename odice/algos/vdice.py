@@ -2,8 +2,8 @@
 
 V-DICE learns a value function from a fixed log, and reads from it how much to imitate each logged action:
 
-    V   minimises  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
-    pi  maximises  E_D[w(R) log pi(a|s)]
+    V   minimizes  E_D[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),  m = 1 - terminated
+    pi  maximizes  E_D[w(R) log pi(a|s)]
 
 The gradient of f*(R) has a forward part F (through V(s)) and a backward part B (through V(s')).
 
@@ -84,7 +84,7 @@ class VDICEConfig:
     tanh_mean: bool = False
     """Squash the Gaussian's mean into (-1, 1)."""
     init: Init = "torch"
-    """Initialisation of all networks: torch's uniform, or orthogonal with gain sqrt(2)."""
+    """Initialization of all networks: torch's uniform, or orthogonal with gain sqrt(2)."""
     batch_size: int = 256
     """Transitions per update."""
     diagnose: bool = False

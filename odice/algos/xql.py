@@ -1,8 +1,8 @@
 """XQL: extreme Q-learning (Garg et al., ICLR 2023), Gumbel regression in the frame of implicit Q-learning.
 
-    V    minimises  E_D[exp(z) - z - 1],                    z = min((q - V(s)) / beta, cap),   q = min_i Qbar_i(s, a)
-    pi   maximises  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)]
-    Q_i  minimises  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
+    V    minimizes  E_D[exp(z) - z - 1],                    z = min((q - V(s)) / beta, cap),   q = min_i Qbar_i(s, a)
+    pi   maximizes  E_D[min(exp(temperature (q - V(s))), 100) log pi(a|s)]
+    Q_i  minimizes  E_D[huber_20(r + gamma m V(s') - Q_i(s, a))]
 
 Errors of a maximum are Gumbel distributed, and this loss is the likelihood of such errors. Its minimum over V(s) is the
 soft maximum

@@ -1,10 +1,10 @@
-"""SAC: soft actor-critic with automatic temperature (Haarnoja et al., 2018), the behaviour that data are collected
+"""SAC: soft actor-critic with automatic temperature (Haarnoja et al., 2018), the behavior that data are collected
 with.
 
     y     = r + gamma m (min_j Qbar_j(s', a') - alpha log pi(a'|s')),   a' ~ pi(.|s')
-    Q_i   minimises  E[(Q_i(s, a) - y)^2]
-    pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi(.|s), the tanh of a Gaussian
-    alpha such that the entropy of pi is H = -dim(a):   minimises  -log alpha (log pi + H)
+    Q_i   minimizes  E[(Q_i(s, a) - y)^2]
+    pi    minimizes  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi(.|s), the tanh of a Gaussian
+    alpha such that the entropy of pi is H = -dim(a):   minimizes  -log alpha (log pi + H)
 
 The losses are those of CQL without its conservative term (`core.critics`); here they learn from a replay that grows.
 One update: all gradients at the networks of before, then every step, then the target of Q.

@@ -1,6 +1,6 @@
 """The squared Bellman error as a two-point loss: what any gradient rule of `core.gradients` can act on.
 
-    minimise over Q   E_D[(r + gamma m Q(s', a') - Q(s, a))^2] / 2,      m = 1 - terminated
+    minimize over Q   E_D[(r + gamma m Q(s', a') - Q(s, a))^2] / 2,      m = 1 - terminated
 
 The semi-gradient of it is fitted Q-iteration (TD learning), which may diverge off-policy; the true one is Baird's
 residual gradient, which never does but is slow, because it is as ill-conditioned as the Bellman operator is

@@ -66,7 +66,7 @@ def min_over_heads(q: Heads) -> Float[Array, "*b"]:
 
 
 def expectile(u: Float[Array, "*n"], tau: float) -> Float[Array, "*n"]:
-    """|tau - 1{u < 0}| u^2, elementwise; its minimiser over a shift of u is the tau-expectile, and tau = 1/2 is half
+    """|tau - 1{u < 0}| u^2, elementwise; its minimizer over a shift of u is the tau-expectile, and tau = 1/2 is half
     u^2."""
     return jnp.where(u < 0, 1.0 - tau, tau) * jnp.square(u)
 

@@ -1,6 +1,6 @@
 """Telling demonstrations from other data: the log ratio of their densities, learnt by classification.
 
-    c  minimises  E_expert[-log sigmoid(c)] + E_union[-log(1 - sigmoid(c))] + k E[(||grad c|| - 1)^2]
+    c  minimizes  E_expert[-log sigmoid(c)] + E_union[-log(1 - sigmoid(c))] + k E[(||grad c|| - 1)^2]
 
 At the minimum without the penalty, c = log d_expert / d_union. The penalty is taken at random points between the two
 samples; it keeps c finite where they do not overlap.

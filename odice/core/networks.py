@@ -42,7 +42,7 @@ def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[A
 
 
 def orthogonal(gain: float) -> Callable[..., Array]:
-    """An initialiser: `gain` times a random orthogonal matrix.
+    """An initializer: `gain` times a random orthogonal matrix.
 
     Under `vmap` the matrices come one by one. LAPACK's QR of a batch waits, inside XLA's thread pool, for that same
     pool: two of them at once (twin critics) stop a process for ever where the pool has two threads (jaxlib 0.10, CPU).
@@ -52,7 +52,7 @@ def orthogonal(gain: float) -> Callable[..., Array]:
 
 
 def symmetric(bound: float) -> Callable[..., Array]:
-    """An initialiser: uniform between -bound and bound."""
+    """An initializer: uniform between -bound and bound."""
     return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
@@ -76,7 +76,7 @@ class MLP(eqx.Module):
         last_bias: bool = True,
         activation: Callable[[Array], Array] = jax.nn.relu,
     ):
-        """`last` initialises the output layer's weights (its biases are then 0) where `init` is too coarse for it.
+        """`last` initializes the output layer's weights (its biases are then 0) where `init` is too coarse for it.
 
         Without `last_bias` the output layer has no biases.
         """

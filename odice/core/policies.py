@@ -247,7 +247,7 @@ class SquashedPolicy(eqx.Module):
 
 
 def mixture_head(components: int) -> Callable[..., Array]:
-    """An initialiser of a mixture's output layer: Glorot for shares and means, so that the components start apart;
+    """An initializer of a mixture's output layer: Glorot for shares and means, so that the components start apart;
     small spreads."""
 
     def init(key: PRNGKeyArray, shape: tuple[int, int], dtype=jnp.float32) -> Array:

@@ -1,6 +1,6 @@
 """Q-form DICE: the residual pair, and what an imitation algorithm needs around it.
 
-    minimise over Q   E_D[l V(s) + lam alpha f*(R / alpha)],      R = gamma m V(s') - Q(s, a),   m = 1 - terminated
+    minimize over Q   E_D[l V(s) + lam alpha f*(R / alpha)],      R = gamma m V(s') - Q(s, a),   m = 1 - terminated
     V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)]
 
 The data are an expert's and there is no reward: -R is the reward under which the expert is optimal. As in the V-form
@@ -39,7 +39,7 @@ from odice.types import Batch
 
 
 class Objective(NamedTuple):
-    """What is minimised over Q; the symbols are those above."""
+    """What is minimized over Q; the symbols are those above."""
 
     divergence: Divergence
     """f, with its strength alpha inside (`reward_divergence`)."""
@@ -174,7 +174,7 @@ def gradient_penalty(critic: Critic, points: Points) -> Float[Array, ""]:
 
 
 def recovered_reward(critic, policy, batch: Batch, key: PRNGKeyArray, *, discount: float, temperature: float):
-    """r(s, a, s') = Q(s, a) - gamma m V(s'), the reward under which the expert's behaviour is optimal; one per row.
+    """r(s, a, s') = Q(s, a) - gamma m V(s'), the reward under which the expert's behavior is optimal; one per row.
 
     For ValueDICE (T = 0) it is log d_expert / d_policy, up to a constant. Of a twin, the mean of the heads.
     """

@@ -11,7 +11,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 
 def seed_keys(seed: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The two streams of a seed: one initialises the networks, the other drives the updates."""
+    """The two streams of a seed: one initializes the networks, the other drives the updates."""
     init_key, loop_key = jax.random.split(jax.random.key(seed))
     return init_key, loop_key
 

@@ -2,15 +2,15 @@
 
 Semi-gradient values give the ratio of a policy's actions to the data's, w(a|s) = pi(a|s) / pi_D(a|s). The visits d of
 that policy obey the Bellman flow  d(s) = (1 - gamma) p0(s) + gamma sum P(s | s', a') w(a'|s') pi_D(a'|s') d(s'),  and
-nothing else does. So the problem "minimise D_f(d || d_D) under the flow" has one feasible point, and its dual
+nothing else does. So the problem "minimize D_f(d || d_D) under the flow" has one feasible point, and its dual
 
-    nu   minimises  (1 - gamma) E_p0[nu(s0)] + E_{s ~ D}[f*(e(s))]
+    nu   minimizes  (1 - gamma) E_p0[nu(s0)] + E_{s ~ D}[f*(e(s))]
     e(s) = E_{a ~ D}[w(a|s) (gamma m nu(s') - nu(s))],     m = 1 - terminated
 
 has w(s) = max(0, (f')^-1(e(s))) at its minimum, whichever f is taken. The mean over actions and next states is inside
 f*, so a second network learns it, and one sample gives an unbiased gradient of the rest:
 
-    e    minimises  E_D[(w(a|s) (gamma m nu(s') - nu(s)) - e(s))^2]
+    e    minimizes  E_D[(w(a|s) (gamma m nu(s') - nu(s)) - e(s))^2]
     nu   descends   (1 - gamma) grad nu(s0) + w(s) w(a|s) (gamma m grad nu(s') - grad nu(s))
 
 One step: e with the nu of before, then nu with the new e.

@@ -1,6 +1,6 @@
 """V-form DICE: the residual pair and its losses.
 
-    minimise over V   E_D[(1 - lam) V(s) + lam f*(R)],      R = r + gamma m V(s') - V(s),   m = 1 - terminated
+    minimize over V   E_D[(1 - lam) V(s) + lam f*(R)],      R = r + gamma m V(s') - V(s),   m = 1 - terminated
 
 split into the two residuals a gradient rule acts on. The frozen side of each is `v_bar`, `v_next_bar`:
 

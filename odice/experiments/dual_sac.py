@@ -4,9 +4,9 @@ Soft actor-critic asks Q what its own policy earns; here V-DICE says what the be
 policy climbs the Q that comes with it. With e = min_i Q_i(s, a) - V(s), the mean of R over next states
 (`core.expected`):
 
-    Q_i   minimises  E[(Q_i(s, a) - r - gamma m Vbar(s'))^2]
-    V     minimises  E[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),   by a gradient rule, weights f*'(e)
-    pi    minimises  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi,    and alpha as in `collection.sac`
+    Q_i   minimizes  E[(Q_i(s, a) - r - gamma m Vbar(s'))^2]
+    V     minimizes  E[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),   by a gradient rule, weights f*'(e)
+    pi    minimizes  E[alpha log pi(a|s) - min_i Q_i(s, a)],   a ~ pi,    and alpha as in `collection.sac`
 
 The rules are those of `core.gradients`: F + B, F, or F with the projected B. Vbar is the target network; with the true
 gradient, V itself. f is Pearson's, in units of `temperature`. V has no entropy in it. A study

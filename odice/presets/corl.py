@@ -1,7 +1,7 @@
 """Preset `corl`: what CORL's single-file implementations do (corl-team/CORL, commit eeeeef26), for the data sets of the
 paper.
 
-All of them normalise observations, except CQL on AntMaze and ReBRAC, and most evaluate every 5,000 updates.
+All of them normalize observations, except CQL on AntMaze and ReBRAC, and most evaluate every 5,000 updates.
 """
 
 from odice.presets.baselines import CQL, td3_bc

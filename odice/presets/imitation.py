@@ -11,7 +11,7 @@ _CODE = "released code, imitation settings"
 _TEXT = "paper, appendix 'Experimental Details', offline imitation"
 
 PROTOCOL = Protocol(steps=500_000, reward="zero", normalize_obs=True, convention="bootstrap", source=_CODE)
-"""No rewards; observations normalised by the demonstrations, with std + 1e-3; every step whose next state is known."""
+"""No rewards; observations normalized by the demonstrations, with std + 1e-3; every step whose next state is known."""
 
 _DECAY = {"hopper-expert-v2": 1e-5, "walker2d-expert-v2": 1e-3}
 
@@ -52,12 +52,12 @@ _REFERENCE = settings(
 _REFERENCE_PROTOCOL = PROTOCOL._replace(
     final_obs="next-reset", source=f"{_CODE}; the last transition of a cut episode leads into the next episode"
 )
-_PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalised as the released code does")
+_PAPER_PROTOCOL = PROTOCOL._replace(steps=1_000_000, source=f"{_TEXT}; normalized as the released code does")
 
 # Codes of ValueDICE (absorbing states instead of terminals) and IQ-Learn (raw observations); the defaults are theirs.
 _VALUE_DICE = PROTOCOL._replace(absorbing=True, source="official code of ValueDICE (google-research), offline")
 _IQ_LEARN = PROTOCOL._replace(normalize_obs=False, source="official code of IQ-Learn (Div99/IQ-Learn, 1f5492dd)")
-# Demonstrations and imperfect data: a normalised KL has no minimum over V where rows are terminated.
+# Demonstrations and imperfect data: a normalized KL has no minimum over V where rows are terminated.
 _UNION = PROTOCOL._replace(
     absorbing=True, source="absorbing states, which the official codes leave out; as long as the others"
 )

@@ -1,4 +1,4 @@
-"""Behaviour cloning against numpy, and the choice of episodes for percentage BC."""
+"""Behavior cloning against numpy, and the choice of episodes for percentage BC."""
 
 import jax
 import jax.numpy as jnp

@@ -155,11 +155,11 @@ def reads_rewards(name: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_learns(name, trained):
-    behaviour = float(np.mean(pushes()["rewards"]))
-    assert behaviour == pytest.approx(0.25, abs=0.03)
+    behavior = float(np.mean(pushes()["rewards"]))
+    assert behavior == pytest.approx(0.25, abs=0.03)
     score = earned(trained(name).policy)
     knows_better = build(name).expert or reads_rewards(name)
-    assert score > (0.4 if knows_better else 0.8 * behaviour), score
+    assert score > (0.4 if knows_better else 0.8 * behavior), score
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ CELLS = jnp.asarray(ENCODINGS["one-hot-xy"](WORLD), jnp.float32)
 
 
 def moves(episodes):
-    """The behaviour's first trajectories, and per cell which moves it made."""
+    """The behavior's first trajectories, and per cell which moves it made."""
     log = collect(WORLD, 1000, seed=0)
     keep = log.episode < episodes
     log = type(log)(*(column[keep] for column in log))

@@ -285,7 +285,7 @@ def test_weights_of_the_papers():
 # --- shared pieces --------------------------------------------------------------------------------------------------
 
 
-def test_expectile_minimiser_on_a_grid():
+def test_expectile_minimizer_on_a_grid():
     """The tau-expectile m of numbers x solves sum |tau - 1{x < m}| (x - m) = 0."""
     x = np.random.default_rng(2).normal(size=200)
     grid = np.linspace(-2, 2, 4001)

@@ -105,7 +105,7 @@ def test_gradients_stop_where_they_should():
     batch = make_batch()
     _, state = warm("td3-bc", LINEAR, jit=True)
     cfg = TD3BCConfig(**LINEAR)
-    # the normaliser k is a constant: scaling the critic's output leaves the policy's gradient unchanged
+    # the normalizer k is a constant: scaling the critic's output leaves the policy's gradient unchanged
     gradient = jax.jit(lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy.params))
     doubled = jax.tree.map(lambda leaf: 2 * leaf, state.critic.params)
     same(gradient(state.critic.params), gradient(doubled), rtol=1e-4, atol=1e-6)

@@ -71,12 +71,12 @@ def test_conjugate_is_the_supremum_over_nonnegative_x(d):
 
 
 @each
-def test_weight_is_the_maximiser(d):
+def test_weight_is_the_maximizer(d):
     if d.name == "total-variation":
-        pytest.skip("its maximiser is set-valued")
+        pytest.skip("its maximizer is set-valued")
     y = residuals_inside(d)
-    maximiser = np.array([GRID[np.argmax(GRID * v - F[d.name](GRID))] for v in y.astype(np.float64)])
-    np.testing.assert_allclose(d.weight(jnp.asarray(y)), maximiser, rtol=5e-3, atol=1e-3)
+    maximizer = np.array([GRID[np.argmax(GRID * v - F[d.name](GRID))] for v in y.astype(np.float64)])
+    np.testing.assert_allclose(d.weight(jnp.asarray(y)), maximizer, rtol=5e-3, atol=1e-3)
 
 
 @each

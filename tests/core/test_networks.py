@@ -59,8 +59,8 @@ def test_orthogonal_matrices_are_factorised_one_by_one():
     """QR of a batch can stop a process for ever (see `orthogonal`); what comes out is what each key gives alone."""
     keys = jax.random.split(KEY, 3)
 
-    def factorised(initialiser) -> list[str]:
-        program = str(jax.make_jaxpr(jax.vmap(lambda key: initialiser(key, (5, 4))))(keys))
+    def factorised(initializer) -> list[str]:
+        program = str(jax.make_jaxpr(jax.vmap(lambda key: initializer(key, (5, 4))))(keys))
         return re.findall(r"f32\[([\d,]+)\] \S+ = qr\[", program)
 
     assert factorised(jax.nn.initializers.orthogonal()) == ["3,5,4"]

@@ -51,7 +51,7 @@ def collections():
 
 
 def shown():
-    """A randomised one-step log, as the Open Bandit data are."""
+    """A randomized one-step log, as the Open Bandit data are."""
     n = 400
     return pl.DataFrame(
         {

@@ -119,7 +119,7 @@ def test_true_and_semi_gradient_rest_where_the_oracle_says(case, divergence):
         pytest.skip("the oracle has a value for every state")
     sampled = v.sampled_rows(case.world, case.data, case.table)
     for rule, exact in [
-        (v.TRUE, oracle.minimise(oracle.sample_loss(mdp, log(case), lam=0.6, divergence=divergence))),
+        (v.TRUE, oracle.minimize(oracle.sample_loss(mdp, log(case), lam=0.6, divergence=divergence))),
         (v.SEMI, oracle.semi_fixed_point(mdp, log(case), lam=0.6, divergence=divergence)),
     ]:
         solution = v.solve(v.lam_problem(sampled, 0.6, divergence, rule))

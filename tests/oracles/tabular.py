@@ -3,16 +3,16 @@
 Plain numpy in float64, derivatives by hand, nothing shared with the code that trains. Two problems are solved here, and
 they are not the same one:
 
-    regularised dual   min_V  (1-gamma) E_mu[V(s)] + alpha E_{s,a ~ dD} f*((r + gamma E_{s'}[m V(s')] - V(s)) / alpha)
+    regularized dual   min_V  (1-gamma) E_mu[V(s)] + alpha E_{s,a ~ dD} f*((r + gamma E_{s'}[m V(s')] - V(s)) / alpha)
     sample loss        min_V  E_{(s,a,s') ~ D}[(1-lam) V(s) + lam f*(r + gamma m V(s') - V(s))]
 
 The dual is the textbook problem: it takes the mean over s' *inside* f*, and its solution gives the visitation d = w dD
-that maximises E_d[r] - alpha D_f(d || dD) among all that obey the Bellman flow (strong duality). The sample loss is
-what V-DICE minimises: one s' per transition, so f* is convex around the noise of s' and the loss overstates every
+that maximizes E_d[r] - alpha D_f(d || dD) among all that obey the Bellman flow (strong duality). The sample loss is
+what V-DICE minimizes: one s' per transition, so f* is convex around the noise of s' and the loss overstates every
 stochastic action. The two agree in their Bellman term only when transitions are deterministic. `m` is 0 where s' is
 terminal.
 
-Both have the shape  c.V + sum_i p_i alpha f*((r_i + M_i V) / alpha), which `minimise` solves by Newton's method.
+Both have the shape  c.V + sum_i p_i alpha f*((r_i + M_i V) / alpha), which `minimize` solves by Newton's method.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Log(NamedTuple):
 
 
 def exact_log(mdp: TabularMDP, policy: Matrix) -> Log:
-    """The data distribution without sampling: dD(s, a) of a behaviour policy, normalised, times P(s' | s, a)."""
+    """The data distribution without sampling: dD(s, a) of a behavior policy, normalized, times P(s' | s, a)."""
     d = visitation(mdp, policy)
     share = d[:, :, None] / d.sum() * mdp.transition
     state, action, next_state = np.nonzero(share)
@@ -189,8 +189,8 @@ class Problem(NamedTuple):
         return self.matrix.T @ (scale[:, None] * self.matrix)
 
 
-def minimise(problem: Problem, *, start: Vector | None = None, tolerance: float = 1e-12, steps: int = 500) -> Vector:
-    """The minimising V, by Newton's method with backtracking; every entry of the gradient ends below `tolerance`.
+def minimize(problem: Problem, *, start: Vector | None = None, tolerance: float = 1e-12, steps: int = 500) -> Vector:
+    """The minimizing V, by Newton's method with backtracking; every entry of the gradient ends below `tolerance`.
 
     Chi-square conjugates are flat below a point, so the Hessian may be singular far from the solution: a ridge as large
     as the gradient keeps the step a descent direction there and vanishes at the end, which keeps Newton's quadratic
@@ -225,7 +225,7 @@ def _selector(states: Vector, count: int) -> Matrix:
     return np.eye(count)[states]
 
 
-def regularised_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson") -> Problem:
+def regularized_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson") -> Problem:
     """The dual of max_d E_d[r] - alpha D_f(d || dD) under the Bellman flow; `data` is dD(s, a), s' is integrated
     exactly."""
     alive = ~mdp.terminal
@@ -242,7 +242,7 @@ def regularised_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, diver
 
 
 def sample_loss(mdp: TabularMDP, log: Log, *, lam: float, divergence: str = "pearson") -> Problem:
-    """What V-DICE with the true gradient minimises on a log: f* of each transition's own residual."""
+    """What V-DICE with the true gradient minimizes on a log: f* of each transition's own residual."""
     alive = ~mdp.terminal
     onward = _selector(log.next_state, mdp.states) * alive
     matrix = mdp.discount * onward - _selector(log.state, mdp.states)
@@ -285,9 +285,9 @@ def semi_fixed_point(
     tolerance: float = 1e-11,
     averaged: bool = False,
 ) -> Vector:
-    """Where S-DICE comes to rest: the V that minimises the sample loss while V(s') stands still at V itself.
+    """Where S-DICE comes to rest: the V that minimizes the sample loss while V(s') stands still at V itself.
 
-    One minimisation maps the frozen V to the next; the map contracts by gamma, as a Bellman operator does. `averaged`
+    One minimization maps the frozen V to the next; the map contracts by gamma, as a Bellman operator does. `averaged`
     takes the loss without its bias.
     """
     problem = (expected_loss if averaged else sample_loss)(mdp, log, lam=lam, divergence=divergence)
@@ -297,14 +297,14 @@ def semi_fixed_point(
     value = np.zeros(alive.sum())
     while True:
         frozen = problem._replace(reward=problem.reward + ahead @ value, matrix=here)
-        following = minimise(frozen, start=value)
+        following = minimize(frozen, start=value)
         if np.max(np.abs(following - value)) < tolerance:
             return following
         value = following
 
 
 class Solution(NamedTuple):
-    """A solved regularised dual and what duality makes of it."""
+    """A solved regularized dual and what duality makes of it."""
 
     value: Vector
     """V(s), 0 at terminal states."""
@@ -330,10 +330,10 @@ def primal_value(mdp: TabularMDP, d: Matrix, data: Matrix, *, alpha: float, dive
 
 
 def solve_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson") -> Solution:
-    """Solves the regularised dual exactly and recovers the primal solution from it."""
+    """Solves the regularized dual exactly and recovers the primal solution from it."""
     data = np.where(mdp.terminal[:, None], 0.0, data)
-    problem = regularised_dual(mdp, data, alpha=alpha, divergence=divergence)
-    alive_value = minimise(problem)
+    problem = regularized_dual(mdp, data, alpha=alpha, divergence=divergence)
+    alive_value = minimize(problem)
     value = np.zeros(mdp.states)
     value[~mdp.terminal] = alive_value
     d = np.zeros_like(data)
@@ -354,7 +354,7 @@ class SemiSolution(NamedTuple):
 def solve_semi(
     mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence: str = "pearson", tolerance: float = 1e-11
 ) -> SemiSolution:
-    """V(s) minimises  V(s) + alpha E_{a ~ D}[f*((Q(s, a) - V(s)) / alpha)]  with Q = r + gamma P V held; repeated."""
+    """V(s) minimizes  V(s) + alpha E_{a ~ D}[f*((Q(s, a) - V(s)) / alpha)]  with Q = r + gamma P V held; repeated."""
     alive = ~mdp.terminal
     data = np.where(mdp.terminal[:, None], 0.0, data)
     state, action = np.nonzero(data)
@@ -364,7 +364,7 @@ def solve_semi(
     value = np.zeros(alive.sum())
     while True:
         problem = Problem(data.sum(1)[alive], share, reward + ahead @ value, here, alpha, _curves(divergence))
-        following = minimise(problem, start=value)
+        following = minimize(problem, start=value)
         if np.max(np.abs(following - value)) < tolerance:
             break
         value = following

@@ -18,10 +18,10 @@ from tests.oracles.tabular import (
     exact_log,
     expected_loss,
     flow_residual,
-    minimise,
+    minimize,
     primal_value,
     random_mdp,
-    regularised_dual,
+    regularized_dual,
     sample_log,
     sample_loss,
     semi_fixed_point,
@@ -33,7 +33,7 @@ STATES, ACTIONS = 8, 3
 
 
 def world(seed: int, **options):
-    """A random MDP and a behaviour policy that tries every action."""
+    """A random MDP and a behavior policy that tries every action."""
     rng = np.random.default_rng(seed)
     mdp = random_mdp(rng, STATES, ACTIONS, **options)
     return mdp, rng.dirichlet(np.ones(ACTIONS), size=STATES), rng
@@ -99,8 +99,8 @@ def test_curves_are_a_conjugate_and_its_derivatives(name):
 @pytest.mark.parametrize(("branching", "terminals"), [(1, 0), (3, 0), (3, 2)])
 @pytest.mark.parametrize("alpha", [1.0, 0.05])
 def test_strong_duality(name, branching, terminals, alpha):
-    mdp, behaviour, _ = world(2, branching=branching, terminals=terminals)
-    data = data_distribution(mdp, behaviour)
+    mdp, behavior, _ = world(2, branching=branching, terminals=terminals)
+    data = data_distribution(mdp, behavior)
     solution = solve_dual(mdp, data, alpha=alpha, divergence=name)
     np.testing.assert_allclose(solution.primal, solution.dual, atol=1e-8)
     np.testing.assert_allclose(flow_residual(mdp, solution.visitation), 0, atol=1e-9)
@@ -109,8 +109,8 @@ def test_strong_duality(name, branching, terminals, alpha):
 
 @pytest.mark.parametrize("name", CURVES)
 def test_no_other_policy_beats_the_primal_solution(name):
-    mdp, behaviour, rng = world(3)
-    data = data_distribution(mdp, behaviour)
+    mdp, behavior, rng = world(3)
+    data = data_distribution(mdp, behavior)
     best = solve_dual(mdp, data, alpha=0.5, divergence=name)
     price = lambda policy: primal_value(mdp, visitation(mdp, policy), data, alpha=0.5, divergence=name)
     rivals = [
@@ -120,11 +120,11 @@ def test_no_other_policy_beats_the_primal_solution(name):
 
 
 def test_a_weak_penalty_gives_the_optimal_policy():
-    mdp, behaviour, _ = world(4)
+    mdp, behavior, _ = world(4)
     value = np.zeros(STATES)
     for _ in range(500):  # value iteration
         value = np.where(mdp.terminal, 0, np.max(mdp.reward + mdp.discount * mdp.onward @ value, axis=1))
-    solution = solve_dual(mdp, data_distribution(mdp, behaviour), alpha=1e-4)
+    solution = solve_dual(mdp, data_distribution(mdp, behavior), alpha=1e-4)
     np.testing.assert_allclose(mdp.initial @ evaluate(mdp, solution.policy), mdp.initial @ value, atol=1e-3)
 
 
@@ -133,29 +133,29 @@ def test_a_problem_without_minimum_is_refused():
     transition = np.zeros((2, 1, 2))
     transition[:, 0, 1] = 1
     mdp = TabularMDP(transition, np.ones((2, 1)), np.array([1.0, 0]), np.zeros(2, bool), 0.9)
-    problem = regularised_dual(mdp, np.array([[1.0], [0.0]]), divergence="kl")
+    problem = regularized_dual(mdp, np.array([[1.0], [0.0]]), divergence="kl")
     with pytest.raises(OdiceError, match="never leaves"):
-        minimise(problem, steps=50)
+        minimize(problem, steps=50)
 
 
 def test_the_sample_loss_is_the_dual_only_for_deterministic_transitions():
     """Jensen: with noise in s' the mean of f* is above f* of the mean."""
     for branching, equal in [(1, True), (3, False)]:
-        mdp, behaviour, _ = world(5, branching=branching, terminals=0)
-        log = exact_log(mdp, behaviour)
-        exact = regularised_dual(mdp, data_distribution(mdp, behaviour))
+        mdp, behavior, _ = world(5, branching=branching, terminals=0)
+        log = exact_log(mdp, behavior)
+        exact = regularized_dual(mdp, data_distribution(mdp, behavior))
         sampled = sample_loss(mdp, log, lam=0.5)._replace(linear=exact.linear, share=log.share)
-        gap = np.max(np.abs(minimise(exact) - minimise(sampled)))
+        gap = np.max(np.abs(minimize(exact) - minimize(sampled)))
         assert (gap < 1e-8) if equal else (gap > 0.05), (branching, gap)
 
 
 def test_the_lam_that_makes_the_true_gradient_a_density_ratio():
     """Shifting V by a constant shows E_D[w] = (1 - lam) / (lam (1 - gamma)): 1 only at lam = 1 / (2 - gamma)."""
-    mdp, behaviour, _ = world(6, terminals=0)
-    log = exact_log(mdp, behaviour)
+    mdp, behavior, _ = world(6, terminals=0)
+    log = exact_log(mdp, behavior)
     for lam in (0.5, 0.8, 1 / (2 - mdp.discount)):
         problem = sample_loss(mdp, log, lam=lam)
-        weight = problem.curves.weight(problem.residual(minimise(problem)))
+        weight = problem.curves.weight(problem.residual(minimize(problem)))
         np.testing.assert_allclose(log.share @ weight, (1 - lam) / (lam * (1 - mdp.discount)), rtol=1e-8)
 
 
@@ -168,8 +168,8 @@ SETTINGS = {"value_hidden": (), "policy_hidden": (), "discount": 0.8}
 def tabular_data(seed: int, size: int = 600):
     """A sampled log, as transitions and for the oracle. A terminated row names a living next state: it must not be
     read."""
-    mdp, behaviour, rng = world(seed, discount=0.8, terminals=2)
-    log = sample_log(mdp, behaviour, rng, size)
+    mdp, behavior, rng = world(seed, discount=0.8, terminals=2)
+    log = sample_log(mdp, behavior, rng, size)
     assert np.all(np.bincount(log.state, minlength=STATES)[~mdp.terminal] > 0)
     terminated = mdp.terminal[log.next_state]
     transitions = Transitions(
@@ -194,7 +194,7 @@ def train_full_batch(name: str, transitions: Transitions, steps: int = 6000, **s
 
 
 ORACLES = {
-    "vdice-true": lambda mdp, log, **options: minimise(sample_loss(mdp, log, **options)),
+    "vdice-true": lambda mdp, log, **options: minimize(sample_loss(mdp, log, **options)),
     "sdice": semi_fixed_point,
 }
 
@@ -217,7 +217,7 @@ def test_training_converges_to_the_exact_solution(name, divergence, lam):
 
 
 UNBIASED = {
-    "vdice-true": lambda mdp, log, **options: minimise(expected_loss(mdp, log, **options)),
+    "vdice-true": lambda mdp, log, **options: minimize(expected_loss(mdp, log, **options)),
     "sdice": lambda mdp, log, **options: semi_fixed_point(mdp, log, averaged=True, **options),
 }
 

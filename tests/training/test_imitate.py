@@ -1,4 +1,4 @@
-"""Imitation runs: no rewards, the chosen episodes alone, their own normaliser, and one sentence for what cannot be."""
+"""Imitation runs: no rewards, the chosen episodes alone, their own normalizer, and one sentence for what cannot be."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_only_the_chosen_episodes_are_learnt_from(cloned, tmp_path):
     np.testing.assert_allclose(facts["demonstrated_returns"], returns, atol=1e-3)
 
 
-def test_observations_are_normalised_by_the_demonstrations(cloned):
+def test_observations_are_normalized_by_the_demonstrations(cloned):
     # Episodes 3 and 1 were cut and their last next state is unknown, so 19 steps of each count.
     seen = line_log()["observations"][np.r_[60:79, 20:39]]
     assert cloned.policy.about["data"]["transitions"] == 38

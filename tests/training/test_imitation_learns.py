@@ -18,7 +18,7 @@ CELLS = ENCODINGS["one-hot-xy"](WORLD).astype(np.float32)
 
 
 def walked():
-    """Twenty trajectories of the behaviour, as a log."""
+    """Twenty trajectories of the behavior, as a log."""
     log = collect(WORLD, 1000, seed=0)
     keep = log.episode < 20
     log = type(log)(*(column[keep] for column in log))
