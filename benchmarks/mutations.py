@@ -116,8 +116,8 @@ MISTAKES = [
     Mistake(
         "resume: one step too far",
         "odice/training/loop.py",
-        "return self._saved, jax.device_put(state)",
-        "return self._saved + 1, jax.device_put(state)",
+        "return self._saved, put(",
+        "return self._saved + 1, put(",
         "tests/training/test_resume.py",
     ),
     Mistake(

@@ -109,8 +109,8 @@ def test_a_pattern_means_what_has_no_other_role():
     columns = ["episode", "x", "y", "action", "reward", "next_x", "next_y", "terminated"]
     assert Schema(observation=("*",)).bind(columns, "log").observation == ("x", "y")
     assert Schema(observation=("*",), action=("y",)).bind(columns[:5], "log").observation == ("action", "x")
-    named = Schema(observation=("x", "reward")).bind(columns[:5], "log")
-    assert named.observation == ("x", "reward")  # by its name a person may choose any
+    with pytest.raises(OdiceError, match=r"'reward' is an observation and also the `reward`"):
+        Schema(observation=("x", "reward")).bind(columns[:5], "log")
 
 
 def test_a_schema_on_a_disk_that_cannot_be_written(tmp_path, capsys, monkeypatch):

@@ -67,8 +67,8 @@ def test_a_damaged_configuration_is_one_sentence(tmp_path):
     train(tmp_path / "run", steps=40)
     path = tmp_path / "run" / "config.json"
     text = path.read_text()
-    assert '"lam": 0.5' in text
-    for damaged in (text.replace('"lam": 0.5', '"lam": 0.7'), text.replace('"created"', '"creates"'), "[]", "{" * 9999):
+    assert '"lam": 0.6' in text
+    for damaged in (text.replace('"lam": 0.6', '"lam": 0.7'), text.replace('"created"', '"creates"'), "[]", "{" * 9999):
         path.write_text(damaged)
         with pytest.raises(OdiceError, match=r"config\.json"):
             train(tmp_path / "run", steps=40)
