@@ -1,4 +1,4 @@
-"""Pages that mkdocs makes from the code: commands, algorithms, presets, Python API."""
+"""Pages that mkdocs makes from the code: commands, algorithms, presets, Python API, schema entries."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from odice.algos import algorithms
 from odice.algos.registry import Entry
 from odice.cli.main import COMMANDS, main
 from odice.cli.short_help import field_notes
+from odice.data.names import ALIASES
+from odice.data.schema import FLAGS, HELP
 from odice.presets import PRESETS, preset
 from odice.training.options import RunOptions
 from odice.types import Spec
@@ -183,6 +185,17 @@ def api_page() -> str:
     return "\n".join(lines)
 
 
+def schema_page() -> str:
+    """The entries of a schema: one row for each field of `Schema`."""
+    lines = ["# Schema entries", "", "What a schema file may say about a table. [Tables](../howto/tables.md) explains it.", ""]
+    lines += ["| entry | flag | meaning | usual names |", "|---|---|---|---|"]
+    for entry, meaning in HELP.items():
+        flag = f"`--{FLAGS[entry].replace('_', '-')}`" if entry in FLAGS else ""
+        names = ", ".join(f"`{name}`" for name in ALIASES.get(entry, ()))
+        lines.append(f"| `{entry}` | {flag} | {escape(meaning)} | {names} |")
+    return "\n".join(lines)
+
+
 def on_files(files: Files, config) -> Files:
     pages = {file.src_uri for file in files}
     made = {
@@ -190,6 +203,7 @@ def on_files(files: Files, config) -> Files:
         "reference/algorithms.md": algorithms_page(pages, "reference"),
         "reference/presets.md": presets_page(),
         "reference/python.md": api_page(),
+        "reference/schema.md": schema_page(),
     }
     for uri, content in made.items():
         files.append(File.generated(config, uri, content=content))

@@ -15,10 +15,11 @@ INDENT = 18
 
 
 def field_notes(config: type) -> dict[str, str]:
-    """The text under each field of a dataclass and of its bases."""
-    notes: dict[str, str] = {}
+    """Return the help of each field of a dataclass: in its metadata, or as the text under it."""
+    given = {item.name: item.metadata["help"] for item in dataclasses.fields(config) if "help" in item.metadata}
+    notes: dict[str, str] = dict(given)
     for base in reversed(config.__mro__):
-        if dataclasses.is_dataclass(base):
+        if dataclasses.is_dataclass(base) and vars(base).get("__annotations__", {}).keys() - given.keys():
             (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
             for field, note in pairwise(getattr(definition, "body", [])):
                 match field, note:

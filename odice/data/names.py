@@ -33,3 +33,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 # Names that say that an episode ended, but not why: refused until a person says which role they play.
 DONE = ("dones", "done", "next.done", "is_done", "end", "is_end", "end_of_episode")
 MINARI_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # (namespace/)name-vN, as Minari reads it
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A sort key that puts part 2 before part 10."""
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in parts]

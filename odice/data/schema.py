@@ -1,107 +1,106 @@
-"""Which column of a table means what.
+"""A schema: which column of a table means what, and what the table itself cannot say.
 
-A table holds one row per step. What its columns mean is said by keyword, by a small schema file, or by the usual names;
-the first that speaks wins. Nothing is guessed where guessing could train on wrong data: a column `done` does not tell
-whether the world ended or only the log did, two families of names could both be the observation, `obs_0, obs_2` lacks
-one; each of these is an error that says what to write instead.
+`Schema` is the one declaration of its entries. The parser of schema files, the keywords of `odice.load`, the flags of
+the commands (`TableFlags`), the drafts of `odice data schema` and the reference page are all made from its fields.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
-from odice.data.names import ALIASES, DONE
 from odice.errors import OdiceError, unknown_name
 from odice.files import read_text
 
 Categories = tuple[tuple[str, tuple[str, ...]], ...]
 """(column, its values in order; none: as they are in the log)."""
 Missing = Literal["refuse", "forward-fill", "impute", "split"]
-# Roles that one column plays; the observation and the action have families of columns.
-SINGLE = ("reward", "cost", "propensity", "terminated", "truncated", "episode", "first", "last", "step")
-# A family of columns is a word of `ALIASES`, alone or followed by a part (obs_0, observation.x, state[3]), or s0, a1...
-LETTERS = {"observation": "sox", "action": "au"}
-# What a policy cannot see before it acts.
-HIDDEN = ("action", "reward", "cost", "propensity", "terminated", "truncated", "last", "episode")
-GROUPS = ("observation", "action", "next_observation")
 # A file longer than this is not a schema; it is refused before it is parsed.
 MAX_FILE = 1 << 20
+
+
+def _entry(help: str, *, flag: str | None = "{}", default: Any = None) -> Any:
+    """A field of `Schema`: what it means, and the name of its flag, if it has one ({} is the field's name)."""
+    return field(default=default, metadata={"help": help, "flag": flag})
+
+
+def _column(help: str) -> Any:
+    """A role that one column plays. `--reward` of `odice train` is the reward map: flags name columns as such."""
+    return _entry(help, flag="{}_column")
+
+
+def _columns(help: str) -> Any:
+    """A role that several columns play together."""
+    return _entry(help, flag="{}_columns", default=())
 
 
 @dataclass(frozen=True)
 class Schema:
     """Columns of a table by role, and what the table itself cannot say; see docs/howto/tables.md.
 
-    A role that is not given is taken from the usual names, or absent. `TableFlags` has the same as flags.
+    A role that is not given is taken from the usual names, or absent.
     """
 
-    observation: tuple[str, ...] = ()
-    """Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."""
-    action: tuple[str, ...] = ()
-    """Columns of the action."""
-    next_observation: tuple[str, ...] = ()
-    """Columns of the observation after the step."""
-    reward: str | None = None
-    """Column of the reward."""
-    cost: str | None = None
-    """Column of a step's cost, for algorithms that keep a limit on it."""
-    propensity: str | None = None
-    """Column of the probability with which the action was chosen, where the behavior was randomized."""
-    terminated: str | None = None
-    """Column that is true where the world ended."""
-    truncated: str | None = None
-    """Column that is true where only the log ended."""
-    episode: str | None = None
-    """Column with the number or name of the episode."""
-    first: str | None = None
-    """Column that is true at the first step of an episode."""
-    last: str | None = None
-    """Column that is true at the last step of an episode, whatever the reason."""
-    step: str | None = None
-    """Column that orders the rows of an episode."""
-    one_step: bool | None = None
-    """Whether every row is an episode of its own that ends there."""
-    complete: bool | None = None
-    """Whether every episode is over at its last row (discharged, closed); otherwise the log may only have stopped."""
-    cost_limit: float | None = None
-    """The most that an episode may cost on average; `odice decide` keeps to it."""
-    outcomes: tuple[str, ...] = ()
-    """Further columns, or arithmetic of them, whose change `odice decide` reports; nothing is trained on them."""
-    discrete: bool | None = None
-    """Whether the action is a choice among options; otherwise whole numbers in one column are."""
-    n_actions: int | None = None
-    """Number of discrete actions."""
-    action_low: tuple[float, ...] | None = None
-    """Lower bound of the actions: one number, or one for each."""
-    action_high: tuple[float, ...] | None = None
-    """Upper bound of the actions."""
-    env_id: str | None = None
-    """Environment the log comes from."""
-    ref_min: float | None = None
-    """Return that counts as score 0."""
-    ref_max: float | None = None
-    """Return that counts as score 100."""
-    categories: Categories = ()
-    """Columns whose numbers are categories; columns of words are recognized. `mode=auto|manual|off`, or in a
-    file `mode = ["auto", "manual", "off"]` under `[categories]`, fixes the values."""
-    units: tuple[str, ...] = ()
-    """Units of observation columns, as `heart_rate=bpm`; they travel with the policy."""
-    missing: Missing | None = None
-    """What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, impute
-    the column's median, or split the episode there, which also takes out rows without an action or a reward."""
-    missing_indicator: bool | None = None
-    """Whether each column that lacks values gets another that says where."""
-    max_gap: float | None = None
-    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
+    observation: tuple[str, ...] = _columns(
+        "Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."
+    )
+    action: tuple[str, ...] = _columns("Columns of the action.")
+    next_observation: tuple[str, ...] = _columns("Columns of the observation after the step.")
+    reward: str | None = _column("Column of the reward of the step, or arithmetic of columns.")
+    cost: str | None = _column("Column of the cost of the step, for algorithms that keep a limit on it.")
+    propensity: str | None = _column(
+        "Column of the probability with which the action was chosen, where the behavior was randomized."
+    )
+    terminated: str | None = _column("Column that is true where the world ended: nothing that comes after has value.")
+    truncated: str | None = _column("Column that is true where only the log ended.")
+    episode: str | None = _column("Column with the number or name of the episode.")
+    first: str | None = _column("Column that is true at the first step of an episode.")
+    last: str | None = _column("Column that is true at the last step of an episode, whatever the reason.")
+    step: str | None = _column("Column that orders the rows of an episode: a number, a date or a time.")
+    one_step: bool | None = _entry("Whether every row is an episode of its own that ends there.")
+    complete: bool | None = _entry(
+        "Whether every episode is over at its last row (discharged, closed); otherwise the log may only have stopped."
+    )
+    max_gap: float | None = _entry(
+        "Split an episode where the step column moves by more than this (in its own unit; seconds for times)."
+    )
+    cost_limit: float | None = _entry(
+        "The most that an episode may cost on average; `odice decide` keeps to it.", flag=None
+    )
+    outcomes: tuple[str, ...] = _entry(
+        "Further columns, or arithmetic of them, whose change `odice decide` reports; nothing is trained on them.",
+        flag=None,
+        default=(),
+    )
+    categories: Categories = _entry(
+        "Columns whose numbers are categories; columns of words are recognized. `mode=auto|manual|off` fixes the "
+        "values and their order.",
+        default=(),
+    )
+    units: tuple[str, ...] = _entry(
+        "Units of observation columns, as `heart_rate=bpm`; they travel with the policy.", default=()
+    )
+    missing: Missing | None = _entry(
+        "What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, "
+        "impute the column's median, or split the episode there, which also takes out rows without an action or a "
+        "reward."
+    )
+    missing_indicator: bool | None = _entry("Whether each column that lacks values gets another that says where.")
+    discrete: bool | None = _entry(
+        "Whether the action is a choice among options; otherwise whole numbers or words in one column are."
+    )
+    n_actions: int | None = _entry(
+        "Number of discrete actions, where some may never occur in the log.", flag="n_choices"
+    )
+    action_low: tuple[float, ...] | None = _entry("Lower bound of the actions: one number, or one for each.")
+    action_high: tuple[float, ...] | None = _entry("Upper bound of the actions.")
+    env_id: str | None = _entry("Environment the log comes from.", flag=None)
+    ref_min: float | None = _entry("Return that counts as score 0.", flag=None)
+    ref_max: float | None = _entry("Return that counts as score 100.", flag=None)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Schema:
@@ -146,144 +145,37 @@ class Schema:
         singles = [getattr(self, role) for role in SINGLE]
         return list(dict.fromkeys([*(c for g in GROUPS for c in getattr(self, g)), *filter(None, singles)]))
 
-    def bind(self, columns: Sequence[str], where: str) -> Schema:
-        """The same schema with every role bound to columns that exist."""
-        roles: dict[str, Any] = {}
-        for role in SINGLE:
-            given = getattr(self, role)
-            roles[role] = _only(given, columns, role, where) if given else _by_name(role, columns, where)
-        taken = {name for name in roles.values() if name}
-        for role in ("action", "observation"):
-            given, rest = getattr(self, role), [c for c in columns if c not in taken]
-            if role == "observation":  # a pattern means what has no other role
-                rest = [c for c in rest if c not in _after_a_step(columns)]
-            roles[role] = _expand(given, columns, role, where, rest) if given else _family(role, rest, where)
-            taken.update(roles[role])
-        given = self.next_observation
-        roles["next_observation"] = (
-            _expand(given, columns, "next_observation", where) if given else _next(roles["observation"], columns, where)
-        )
-        if len(roles["next_observation"]) not in (0, len(roles["observation"])):
-            raise OdiceError(
-                f"{where}: {len(roles['next_observation'])} next-observation columns for {len(roles['observation'])} "
-                "observation columns; name as many of each, in the same order."
-            )
-        if not roles["reward"]:
-            raise _missing("reward", columns, where)
-        _check_hidden(roles, where)
-        self._check_ends(roles, columns, where)
-        return replace(self, **roles)
 
-    def _check_ends(self, roles: dict[str, Any], columns: Sequence[str], where: str) -> None:
-        done = [c for c in columns if c.lower() in DONE]
-        if done and not roles["terminated"] and done[0] not in roles.values():
-            raise OdiceError(
-                f"{where}: column {done[0]!r} does not say whether the world ended (terminated) or only the log did "
-                f"(truncated); name it as `terminated`, as `truncated`, or as `last` if it means either."
-            )
-        by_time = self.max_gap is not None and roles["step"]
-        if (
-            not by_time
-            and not self.one_step
-            and not any(roles[role] for role in ("terminated", "truncated", "episode", "first", "last"))
-        ):
-            raise OdiceError(
-                f"{where}: no column says where episodes end; name one as `episode`, `terminated`, `truncated`, "
-                f"`first` or `last`, or say `one_step = true` (--one-step True) if every row stands for itself. "
-                f"Columns: {_some(columns)}."
-            )
+HELP = {item.name: item.metadata["help"] for item in fields(Schema)}
+FLAGS = {item.name: item.metadata["flag"].format(item.name) for item in fields(Schema) if item.metadata["flag"]}
+"""The flag of each entry that has one."""
+SINGLE = tuple(name for name, flag in FLAGS.items() if flag == f"{name}_column")
+GROUPS = tuple(name for name, flag in FLAGS.items() if flag == f"{name}_columns")
 
 
-@dataclass(frozen=True)
-class TableFlags:
-    """What the columns of a table mean: the flags of `odice data`, `odice train` and `odice imitate`.
+def _flags() -> Any:
+    """A dataclass with a field for each flag; its docstring has their help, which the command line shows."""
+    kinds = get_type_hints(Schema) | {"categories": tuple[str, ...]}
+    entries = {item.name: item for item in fields(Schema)}
+    flags = [
+        (flag, kinds[name], field(default=entries[name].default, metadata=entries[name].metadata))
+        for name, flag in FLAGS.items()
+    ]
+    text = "\n".join(f"    {flag}: {HELP[name]}" for name, flag in FLAGS.items())
+    return make_dataclass("_Flags", flags, frozen=True, namespace={"__doc__": f"Flags.\n\nAttributes:\n{text}\n"})
 
-    docs/howto/tables.md explains them. `X_column` names the column of the schema's role X; the other flags are the
-    schema's entries themselves.
-    """
 
-    observation_columns: tuple[str, ...] = ()
-    """Columns of the observation, with commas or spaces between them; patterns such as 'joint_*' work."""
-    action_columns: tuple[str, ...] = ()
-    """Columns of the action."""
-    next_observation_columns: tuple[str, ...] = ()
-    """Columns of the observation after the step."""
-    reward_column: str | None = None
-    """Column of the reward."""
-    cost_column: str | None = None
-    """Column of a step's cost, for algorithms that keep a limit on it."""
-    propensity_column: str | None = None
-    """Column of the probability with which the action was chosen, where the behavior was randomized."""
-    terminated_column: str | None = None
-    """Column that is true where the world ended."""
-    truncated_column: str | None = None
-    """Column that is true where only the log ended."""
-    episode_column: str | None = None
-    """Column with the number or name of the episode."""
-    first_column: str | None = None
-    """Column that is true at the first step of an episode."""
-    last_column: str | None = None
-    """Column that is true at the last step of an episode, whatever the reason."""
-    step_column: str | None = None
-    """Column that orders the rows of an episode: a number, a date or a time."""
-    one_step: bool | None = None
-    """Whether every row is an episode of its own that ends there."""
-    complete: bool | None = None
-    """Whether every episode is over at its last row (discharged, closed); otherwise the log may only have stopped."""
-    max_gap: float | None = None
-    """Split an episode where the step column moves by more than this (in its own unit; seconds for times)."""
-    categories: tuple[str, ...] = ()
-    """Columns whose numbers are categories; columns of words are recognized. 'mode=auto|off' fixes the
-    values."""
-    units: tuple[str, ...] = ()
-    """Units of observation columns, as 'heart_rate=bpm'; they travel with the policy."""
-    missing: Missing | None = None
-    """Where an observation lacks a value: refuse (the default), forward-fill from the step before, impute the median,
-    or split the episode there."""
-    missing_indicator: bool | None = None
-    """Whether each column that lacks values gets another that says where."""
-    discrete: bool | None = None
-    """Whether the action is a choice among options; otherwise whole numbers or words in one column are."""
-    n_choices: int | None = None
-    """Number of discrete actions (`n_actions` of a schema), where some may never occur in the log."""
-    action_low: tuple[float, ...] | None = None
-    """Lower bound of the actions: one number, or one for each."""
-    action_high: tuple[float, ...] | None = None
-    """Upper bound of the actions."""
+class TableFlags(_flags()):
+    """What the columns of a table mean, as flags of the commands; docs/howto/tables.md explains them."""
 
     def table(self, file: str | Path | None = None) -> dict[str, Any]:
-        """The table reader's option that these flags are, over a schema file; none if nothing is said."""
-        given = {}
-        for item in fields(TableFlags):
-            value = getattr(self, item.name)
-            if value not in (None, ()):
-                role = item.name.removesuffix("_columns").removesuffix("_column").replace("n_choices", "n_actions")
-                given[role] = ",".join(value) if item.name.endswith("_columns") else value
+        """Return the table reader's option that these flags are, over a schema file; empty where nothing is given."""
+        given = {name: value for name, flag in FLAGS.items() if (value := getattr(self, flag)) not in (None, ())}
+        given |= {name: ",".join(given[name]) for name in GROUPS if name in given}
         if not given and file is None:
             return {}
-        said = Schema.parse(given, "the flags")
-        return {"schema": said if file is None else said.over(Schema.read(file))}
-
-
-def usual_columns(columns: Sequence[str]) -> Schema:
-    """The roles that the usual names give without doubt; the others are left open."""
-
-    def clear(find: Callable[[], Any], otherwise: Any) -> Any:
-        try:
-            return find()
-        except OdiceError:
-            return otherwise
-
-    roles: dict[str, Any] = {role: clear(lambda role=role: _by_name(role, columns, ""), None) for role in SINGLE}
-    rest = [c for c in columns if c not in roles.values()]
-    for role in ("observation", "action"):
-        roles[role] = clear(lambda role=role: _family(role, rest, ""), ())
-    if roles["observation"]:
-        roles["next_observation"] = clear(lambda: _next(roles["observation"], columns, ""), ())
-    return Schema(**roles)
-
-
-# --- the steps of it -----------------------------------------------------------------------------------------------
+        schema = Schema.parse(given, "the flags")
+        return {"schema": schema if file is None else schema.over(Schema.read(file))}
 
 
 def _value(key: str, value: Any, kind: str, where: str) -> Any:
@@ -342,157 +234,6 @@ _EXPECTED = {
     "tuple[float, ...] | None": "a number or a list of finite numbers",
     "float | None": "a finite number",
 }
-
-
-def _by_name(role: str, columns: Sequence[str], where: str) -> str | None:
-    matches = [c for c in columns if c.lower() in ALIASES[role]]
-    if len(matches) > 1:
-        raise OdiceError(f"{where}: {_some(matches)} could each be the `{role}` column; say which one is.")
-    return matches[0] if matches else None
-
-
-def _only(pattern: str, columns: Sequence[str], role: str, where: str) -> str:
-    matches = list(_expand((pattern,), columns, role, where))
-    if len(matches) > 1:
-        raise OdiceError(f"{where}: {pattern!r} fits {_some(matches)}, but `{role}` is one column; name it in full.")
-    return matches[0]
-
-
-def _expand(
-    patterns: Iterable[str], columns: Sequence[str], role: str, where: str, free: Sequence[str] | None = None
-) -> tuple[str, ...]:
-    """The columns that names or patterns mean, numbered parts in the order of their numbers.
-
-    A name may be that of any column; a pattern stands for those in `free`, by default all.
-    """
-    out: list[str] = []
-    for pattern in patterns:
-        if pattern in columns:
-            out.append(pattern)
-            continue
-        matches = [c for c in (columns if free is None else free) if fnmatchcase(c, pattern)]
-        if not matches:
-            near = get_close_matches(pattern, columns, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise OdiceError(f"{where}: no column {pattern!r} (for `{role}`) among {_some(columns)}{hint}")
-        out += sorted(matches, key=natural)
-    if len(set(out)) < len(out):
-        twice = next(c for c in out if out.count(c) > 1)
-        raise OdiceError(f"{where}: column {twice!r} is named twice for `{role}`; name each column once.")
-    return tuple(out)
-
-
-def _family(role: str, columns: Sequence[str], where: str) -> tuple[str, ...]:
-    """The observation or action columns by their usual names."""
-    families: dict[str, dict[str, str]] = {}
-    words = "|".join(ALIASES[role])
-    for column in columns:
-        match = re.fullmatch(rf"({words})(?:[\W_]*(.*?)\W*)", column, re.IGNORECASE | re.DOTALL)
-        separated = match and (not match[2] or match[2].isdigit() or not column[len(match[1])].isalnum())
-        if match and separated and "next" not in re.split(r"[\W_]+", column.lower()):
-            families.setdefault(match[1].lower(), {})[column] = match[2]
-    if not families:
-        for column in columns:
-            letter = re.fullmatch(rf"([{LETTERS[role]}])[\W_]*(\d*)\W*", column, re.IGNORECASE)
-            if letter:
-                families.setdefault(letter[1].lower(), {})[column] = letter[2]
-    if not families:
-        raise _missing(role, columns, where)
-    if len(families) > 1:
-        several = [next(iter(family)) for family in families.values()]
-        raise OdiceError(f"{where}: {_some(several)} could each be the {role}; name the columns of `{role}`.")
-    return _in_order(role, next(iter(families.values())), where)
-
-
-def _in_order(role: str, family: Mapping[str, str], where: str) -> tuple[str, ...]:
-    """Numbered columns by number, checked for gaps; named ones as they come."""
-    parts = list(family.values())
-    numbered = [p for p in parts if p.isdecimal() and p.isascii() and len(p) < 10]
-    if not numbered or len(family) == 1:
-        return tuple(family)
-    if len(numbered) < len(parts):
-        raise OdiceError(
-            f"{where}: {_some(list(family))} mix numbers and names; name the columns of `{role}` (a pattern such as "
-            "'obs_[0-9]*' will do)."
-        )
-    order = sorted(family, key=lambda c: int(family[c]))
-    numbers = [int(family[c]) for c in order]
-    if len(set(numbers)) < len(numbers):
-        raise OdiceError(f"{where}: {_some(order)} repeat a number; name the columns of `{role}`.")
-    if (first := numbers[0]) > 1 or numbers != list(range(first, first + len(numbers))):
-        gap = next((b - 1 for a, b in pairwise(numbers) if b != a + 1), numbers[0] - 1)
-        raise OdiceError(
-            f"{where}: the {role} columns {order[0]!r} to {order[-1]!r} lack number {gap}; add the column, or name "
-            "those that count."
-        )
-    return tuple(order)
-
-
-def _next_names(column: str) -> list[str]:
-    """The usual names of a column after the step."""
-    word = re.match(r"[^\W\d_]+", column)
-    inner = [f"{word[0]}_next{column[word.end() :]}", f"{word[0]}.next{column[word.end() :]}"] if word else []
-    return [f"next_{column}", f"next.{column}", f"next{column}", f"new_{column}", f"{column}_next", *inner]
-
-
-def _after_a_step(columns: Sequence[str]) -> set[str]:
-    """The columns that hold another column's value after the step."""
-    return {name for column in columns for name in _next_names(column)} & set(columns)
-
-
-def _next(observation: Sequence[str], columns: Sequence[str], where: str) -> tuple[str, ...]:
-    """The columns that hold the observation after the step: next_obs_0 for obs_0, and the like."""
-    have = set(columns)
-    names = [next((n for n in _next_names(c) if n in have), None) for c in observation]
-    if all(names):
-        return tuple(n for n in names if n)
-    words = "|".join((*ALIASES["observation"], *LETTERS["observation"]))
-    stray = [c for c in columns if re.match(rf"(next|new)[\W_]*({words})([\W_\d]|$)", c, re.IGNORECASE)]
-    if any(names) or stray:
-        lacking = observation[names.index(None)]
-        seen = next((n for n in names if n), None) or stray[0]
-        raise OdiceError(
-            f"{where}: there is {seen!r} but no {_next_names(lacking)[0]!r} for {lacking!r}; add it, name the columns "
-            "of `next_observation`, or leave them all out."
-        )
-    return ()
-
-
-def _check_hidden(roles: Mapping[str, Any], where: str) -> None:
-    """Refuse an observation that also plays a role which is not known before the action."""
-    for role in HIDDEN:
-        both = {roles[role]} if role in SINGLE else set(roles[role])
-        if both := both & set(roles["observation"]):
-            raise OdiceError(
-                f"{where}: column {both.pop()!r} is an observation and also the `{role}`, which is not known before "
-                "the action; name it once."
-            )
-
-
-def _missing(role: str, columns: Sequence[str], where: str) -> OdiceError:
-    usual = {
-        "reward": "'reward' or 'r'",
-        "observation": "'obs_0', 'observation.x', 'state_x' or 's0'",
-        "action": "'action', 'action_0' or 'a0'",
-    }[role]
-    near = next((c for c in columns if get_close_matches(c.lower(), ALIASES[role], n=1, cutoff=0.7)), None)
-    hint = (
-        f"; did you mean {near!r}? Then name it as `{role}`."
-        if near
-        else f"; name it as `{role}` (`odice data schema` helps)."
-    )
-    return OdiceError(f"{where}: no {role} column (such as {usual}) among {_some(columns)}{hint}")
-
-
-def _some(names: Sequence[str], most: int = 12) -> str:
-    short = [repr(n if len(n) <= 40 else n[:37] + "...") for n in names[:most]]
-    return ", ".join(short) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def natural(name: str) -> list[tuple[int, int | str]]:
-    """A sort key that puts part 2 before part 10."""
-    parts = re.split(r"([0-9]{1,18})", name)
-    return [(0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in parts]
 
 
 def _line(error: BaseException) -> str:

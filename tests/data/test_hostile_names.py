@@ -7,6 +7,7 @@ import pytest
 
 import odice
 from odice.cli.main import main
+from odice.data.binding import bind
 from odice.data.propose import propose
 from odice.data.readers.draft import schema_text
 from odice.data.schema import Schema
@@ -107,10 +108,10 @@ def test_a_few_faults_among_numbers_are_no_categories(tmp_path, capsys):
 
 def test_a_pattern_means_what_has_no_other_role():
     columns = ["episode", "x", "y", "action", "reward", "next_x", "next_y", "terminated"]
-    assert Schema(observation=("*",)).bind(columns, "log").observation == ("x", "y")
-    assert Schema(observation=("*",), action=("y",)).bind(columns[:5], "log").observation == ("action", "x")
+    assert bind(Schema(observation=("*",)), columns, "log").observation == ("x", "y")
+    assert bind(Schema(observation=("*",), action=("y",)), columns[:5], "log").observation == ("action", "x")
     with pytest.raises(OdiceError, match=r"'reward' is an observation and also the `reward`"):
-        Schema(observation=("x", "reward")).bind(columns[:5], "log")
+        bind(Schema(observation=("x", "reward")), columns[:5], "log")
 
 
 def test_a_schema_on_a_disk_that_cannot_be_written(tmp_path, capsys, monkeypatch):

@@ -4,14 +4,16 @@ import json
 
 import pytest
 
-from odice.data.schema import Schema, natural
+from odice.data.binding import bind
+from odice.data.names import natural
+from odice.data.schema import Schema
 from odice.errors import OdiceError
 
 ENDS = ["reward", "terminated", "truncated"]
 
 
 def resolve(columns, **given):
-    return Schema.parse(given, "log.csv").bind(columns, "log.csv")
+    return bind(Schema.parse(given, "log.csv"), columns, "log.csv")
 
 
 @pytest.mark.parametrize(

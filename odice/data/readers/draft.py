@@ -14,24 +14,10 @@ from odice.data.propose import propose
 from odice.data.readers.columns import is_category
 from odice.data.readers.encode import MAX_CATEGORIES, as_text
 from odice.data.readers.table import scan_first
-from odice.data.schema import SINGLE
+from odice.data.schema import HELP, SINGLE
 
 ROWS = 100_000
 """Rows that are read to describe a column."""
-MEANING = {
-    "reward": "the reward of the step",
-    "cost": "the cost of the step, for algorithms that keep a limit on it",
-    "terminated": "true where the world ended: nothing that comes after has value",
-    "truncated": "true where only the log ended",
-    "episode": "which episode a row belongs to",
-    "first": "true at the first step of an episode",
-    "last": "true at the last step of an episode, whatever the reason",
-    "step": "orders the rows of an episode: a number, a date or a time",
-    "propensity": "the probability with which the action was chosen, if it was drawn at random",
-}
-
-COMPLETE = "complete = true: every episode is over at its last row; false: the log may only have stopped there"
-
 
 def draft(log: Path, out: Path) -> tuple[str, tuple[str, ...]]:
     """Return the text of a schema file, and the questions that a person still has to answer."""
@@ -82,11 +68,11 @@ def schema_text(
         file.add(role, names) if names else note(f"{role} = []")
     for role in SINGLE:
         names = (proposal.reward,) if role == "reward" and proposal.reward else proposal.columns(role)
-        file.add(role, names[0]) if names else note(f'{role} = ""  ({MEANING[role]})')
+        file.add(role, names[0]) if names else note(_unset(role, '""'))
     if proposal.one_step:
         file.add("one_step", tomlkit.item(True))
     elif proposal.columns("episode"):
-        note(COMPLETE)
+        note(f"complete: {HELP['complete']}")
         file.add("complete", tomlkit.item(proposal.complete))
     if outcomes := proposal.columns("outcome"):
         file.add("outcomes", list(outcomes))
@@ -97,7 +83,7 @@ def schema_text(
     if cost_limit is not None:
         file.add("cost_limit", cost_limit)
     elif proposal.columns("cost"):
-        note("cost_limit = 1.0  (the most that an episode may cost on average)")
+        note(_unset("cost_limit", "1.0"))
     _about_values(file, table, [*proposal.columns("observation"), *proposal.columns("action")])
     return tomlkit.dumps(file)
 
@@ -121,12 +107,13 @@ def _about_values(file: tomlkit.TOMLDocument, table: pl.DataFrame, names: Sequen
     if any(table[name].null_count() for name in names):
         file.add("missing", tomlkit.string("forward-fill"))
         file["missing"].comment("or impute, split, refuse")  # pyright: ignore[reportAttributeAccessIssue]
-    for line in (
-        'units = ["column=unit"]  (they travel with the policy, for its guard)',
-        "missing_indicator = true  (another column for each that lacks values says where)",
-        "max_gap = 1.0  (split episodes where the step column moves by more; seconds for times)",
-    ):
-        file.add(tomlkit.comment(line))
+    for entry, example in {"units": '["column=unit"]', "missing_indicator": "true", "max_gap": "1.0"}.items():
+        file.add(tomlkit.comment(_unset(entry, example)))
+
+
+def _unset(entry: str, example: str) -> str:
+    """Return the comment for an entry that the draft leaves open."""
+    return f"{entry} = {example}  ({HELP[entry][0].lower()}{HELP[entry][1:].rstrip('.')})"
 
 
 def _kind(column: pl.Series) -> str:

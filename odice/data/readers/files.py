@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odice.data.schema import natural
+from odice.data.names import natural
 from odice.errors import OdiceError
 
 PATTERN = "*?["

@@ -19,16 +19,18 @@ import numpy as np
 import polars as pl
 from polars.selectors import by_name  # names as they are: in a plain `select`, '*' and '^x$' are patterns
 
+from odice.data.binding import bind
 from odice.data.build import Allocate, from_steps, in_memory
 from odice.data.dataset import Dataset
 from odice.data.expression import is_expression, parse
 from odice.data.meta import Meta
+from odice.data.names import natural
 from odice.data.readers.columns import TableArray, check_types, numbers
 from odice.data.readers.encode import choices, clock, cut, encode
 from odice.data.readers.files import all_local, is_many, list_files
 from odice.data.readers.pages import column_bytes
 from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
-from odice.data.schema import Schema, natural
+from odice.data.schema import Schema
 from odice.encoding import Encoding, layout
 from odice.errors import OdiceError
 
@@ -175,7 +177,7 @@ def _load(
         frame = with_expressions(opened.frame, declared, str(file))
         kinds = frame.collect_schema()
         names = kinds.names()
-        bound = bound or declared.bind(names, str(file))
+        bound = bound or bind(declared, names, str(file))
         if lacking := [c for c in bound.columns() if c not in names]:
             raise OdiceError(f"{file}: lacks column {lacking[0]!r}, which {files[0].name} has; shards must be alike.")
         if odd := [c for c in bound.columns() if c.startswith("^") and c.endswith("$")]:

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from polars.selectors import by_name
 
+from odice.data.binding import bind
 from odice.data.build import in_memory
 from odice.data.dataset import Dataset, UnfinishedEpisodeWarning
 from odice.data.meta import Meta
@@ -127,7 +128,7 @@ class _Copy:
             self._saved_meta = reader.saved_meta(path)
             frame = reader.with_expressions(scan(path).frame, self._declared, file.name)
             kinds = frame.collect_schema()
-            self._bound = self._declared.bind(kinds.names(), file.name)
+            self._bound = bind(self._declared, kinds.names(), file.name)
             some = frame.select(by_name(self._bound.columns())).head(1000).collect()
         if self._saved_meta is not None:
             return
