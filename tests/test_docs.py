@@ -96,7 +96,7 @@ def test_files_named_in_prose_exist():
 
 def test_names_in_prose_exist():
     """`odice.a.b.name` in a page is a module, or a name or attribute of one."""
-    named = {found for name, text in TEXT.items() if name != "CHANGELOG.md" for found in NAME.findall(text)}
+    named = {match for name, text in TEXT.items() if name != "CHANGELOG.md" for match in NAME.findall(text)}
     assert len(named) > 30
     assert not [name for name in sorted(named) if not resolves(name)]
 
@@ -105,13 +105,13 @@ def resolves(name: str) -> bool:
     words = name.split(".")
     for length in range(len(words), 0, -1):
         try:
-            found = importlib.import_module(".".join(words[:length]))
+            thing = importlib.import_module(".".join(words[:length]))
         except ImportError:
             continue
         for word in words[length:]:
-            if not hasattr(found, word):
+            if not hasattr(thing, word):
                 return False
-            found = getattr(found, word)
+            thing = getattr(thing, word)
         return True
     return False
 

@@ -63,10 +63,10 @@ def small(command: str) -> list[str]:
 
 
 def runnable(name: str) -> list[str]:
-    found = [" ".join(words) for words in commands(name)]
+    names = [" ".join(words) for words in commands(name)]
     whole = lambda command: "--data" in command or not re.match(r"(train|imitate|sweep)\b", command)
     mention = re.compile(r"\w+( --[\w-]+)*$|.* --data$")
-    return [command for command in dict.fromkeys(found) if whole(command) and not mention.match(command)]
+    return [command for command in dict.fromkeys(names) if whole(command) and not mention.match(command)]
 
 
 def table() -> polars.DataFrame:

@@ -97,17 +97,16 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
     backend = flags.at.backend()
     out = backend.folder(out)
-    cells, places = _cells(flags, sources, out)
-    runs = out / "runs"
+    runs, places = _runs(flags, sources, out)
     if flags.dry_run:
-        print(listing(cells))
+        print(listing(runs))
         return 0
-    outcomes = {} if flags.report_only else run_sweep(runs, cells, backend, flags.at.retries, flags.quiet)
-    if any((cell.path / "config.json").exists() for cell in cells):
-        _report(flags, cells, places, missing, out)
+    outcomes = {} if flags.report_only else run_sweep(out / "runs", runs, backend, flags.at.retries, flags.quiet)
+    if any((run.path / "config.json").exists() for run in runs):
+        _report(flags, runs, places, missing, out)
     elif flags.report_only:
-        raise OdiceError(f"No run of {flags.study} has begun in {runs}; leave --report-only out.")
-    check_outcomes(runs, outcomes)
+        raise OdiceError(f"No run of {flags.study} has begun in {out / 'runs'}; leave --report-only out.")
+    check_outcomes(out / "runs", outcomes)
     return 0
 
 
@@ -129,9 +128,9 @@ def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
     return (local_experts if study.imitation else local_sources)(flags.logs, flags.suite_dir)
 
 
-def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[SweepRun], list[StudyRun]]:
+def _runs(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[SweepRun], list[StudyRun]]:
     from odice.cli.sweep import axes
-    from odice.experiments.reproduce import STUDIES, StudyOptions, study_cells
+    from odice.experiments.reproduce import STUDIES, StudyOptions, study_runs
 
     given = axes(flags.set)
     chosen = StudyOptions(
@@ -143,17 +142,17 @@ def _cells(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[l
         {name: values for name, values in given.items() if len(values) > 1},
         {name: values[0] for name, values in given.items() if len(values) == 1},
     )
-    cells, places, notes = study_cells(STUDIES[flags.study], sources, flags.algos, chosen, out / "runs")
+    runs, places, notes = study_runs(STUDIES[flags.study], sources, flags.algos, chosen, out / "runs")
     for note in notes:
         print(f"left out: {note}", flush=True)
-    return sorted(cells, key=lambda cell: cell.settings.options.seed), places  # one seed of everything first
+    return sorted(runs, key=lambda run: run.settings.options.seed), places  # one seed of everything first
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
 def _report(
-    flags: ReproduceFlags, cells: list[SweepRun], places: list[StudyRun], missing: list[str], out: Path
+    flags: ReproduceFlags, runs: list[SweepRun], places: list[StudyRun], missing: list[str], out: Path
 ) -> None:
     from dataclasses import replace
 
@@ -164,7 +163,7 @@ def _report(
     comparison = reproduction.gather(places)
     notes = tuple(f"missing: {sentence}" for sentence in missing)
     comparison = replace(comparison, notes=notes)
-    about = _about(flags, cells)
+    about = _about(flags, runs)
     tables = _tables(flags.study, comparison, about)
     _show(tables)
     files = _texts(tables, comparison, out / flags.study)
@@ -178,15 +177,15 @@ def _report(
         print(f"{path}: written")
 
 
-def _about(flags: ReproduceFlags, cells: list[SweepRun]) -> str:
-    steps = sorted({cell.steps for cell in cells})
+def _about(flags: ReproduceFlags, runs: list[SweepRun]) -> str:
+    steps = sorted({run.steps for run in runs})
     updates = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    seeds = len({cell.settings.options.seed for cell in cells})
+    seeds = len({run.settings.options.seed for run in runs})
     where = NOT_D4RL if flags.suite else D4RL
     settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
     more = f", {' '.join(flags.set)}" if flags.set else ""
-    done = sum((cell.path / "result.json").exists() for cell in cells)
-    partial = "" if done == len(cells) else f" {done} of {len(cells)} runs are finished."
+    done = sum((run.path / "result.json").exists() for run in runs)
+    partial = "" if done == len(runs) else f" {done} of {len(runs)} runs are finished."
     return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}.{partial}"
 
 

@@ -238,11 +238,11 @@ class Dataset:
         e = int(np.searchsorted(self.ends, steps - 1))
         lengths = self.lengths[: e + 1].copy()
         lengths[e] = steps - self.starts[e]
-        whole = lengths[e] == self.lengths[e]
+        uncut = lengths[e] == self.lengths[e]
         terminated, truncated, known = (
             flag[: e + 1].copy() for flag in (self.terminated, self.truncated, self.final_known)
         )
-        if not whole:
+        if not uncut:
             terminated[e], truncated[e], known[e] = False, True, True
         return replace(
             self,

@@ -237,10 +237,10 @@ def _examples(
     Of each pair of choices (done, to be done) there are at most `ALIKE`, unless there are no other pairs.
     """
     episodes = np.searchsorted(data.starts, rows, side="right") - 1
-    names, seen, found, spare = action_names(data), set(), [], []
+    names, seen, examples, spare = action_names(data), set(), [], []
     pairs: Counter[tuple[str, str]] = Counter()
     for row in np.argsort(-strength, kind="stable"):
-        if strength[row] <= 0 or len(found) == most:
+        if strength[row] <= 0 or len(examples) == most:
             break
         if episodes[row] in seen:
             continue
@@ -251,8 +251,8 @@ def _examples(
         pairs[pair] += 1
         seen.add(episodes[row])
         example = Example({column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}, *pair)
-        (spare if alike else found).append(example)
-    return tuple((found + spare)[:most])
+        (spare if alike else examples).append(example)
+    return tuple((examples + spare)[:most])
 
 
 def _action(action: Any, names: list[str], data: Dataset) -> str:

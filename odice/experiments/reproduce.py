@@ -238,14 +238,14 @@ class StudyOptions(NamedTuple):
     """Run options and settings for all runs, over everything else."""
 
 
-def study_cells(
+def study_runs(
     study: Study, sources: Sequence[StudyLog], algos: Sequence[str], options: StudyOptions, out: Path
 ) -> tuple[list[SweepRun], list[StudyRun], list[str]]:
     """Every run of a study, the place of each in its table, and a sentence for each combination that there is not.
 
     Two columns with the same settings share their runs.
     """
-    cells: dict[str, SweepRun] = {}
+    runs: dict[str, SweepRun] = {}
     places: list[StudyRun] = []
     notes: list[str] = []
     local = any(source.local for source in sources)
@@ -265,11 +265,11 @@ def study_cells(
         if source.discrete and not entry(column.algo).discrete:
             notes.append(f"{column.algo} has no form for the discrete actions of {source.name}.")
             continue
-        for cell in _column_cells(source, column, study, axes, options, seeds, out):
-            method = cell.group.split("/")[1]
-            same = cells.setdefault(_key(cell), cell)
+        for run in _column_runs(source, column, study, axes, options, seeds, out):
+            method = run.group.split("/")[1]
+            same = runs.setdefault(_key(run), run)
             places.append(StudyRun(source.name, method, same.path))
-    return list(cells.values()), places, notes
+    return list(runs.values()), places, notes
 
 
 class StudyRun(NamedTuple):
@@ -293,13 +293,13 @@ def _columns_of(algo: str, columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if column.algo == algo] or [Column(algo)]
 
 
-def _key(cell: SweepRun) -> str:
+def _key(run: SweepRun) -> str:
     """What two runs that are the same one have in common."""
-    options = cell.settings.options
-    return json.dumps([options.seed, str(options.data), options.algo, cell.identity], sort_keys=True)
+    options = run.settings.options
+    return json.dumps([options.seed, str(options.data), options.algo, run.identity], sort_keys=True)
 
 
-def _column_cells(
+def _column_runs(
     source: StudyLog,
     column: Column,
     study: Study,
@@ -316,17 +316,17 @@ def _column_cells(
     given = {key: value for key, value in given.items() if key not in own}
     data = [f"{source.name}={source.data}"]
     for seed in seeds:
-        for cell in make_runs(out, data, [algo], 1, seed, axes=own, preset=name, **given):
-            yield _moved(cell, out, column) if column.variant else cell
+        for run in make_runs(out, data, [algo], 1, seed, axes=own, preset=name, **given):
+            yield _moved(run, out, column) if column.variant else run
 
 
-def _moved(cell: SweepRun, out: Path, column: Column) -> SweepRun:
+def _moved(run: SweepRun, out: Path, column: Column) -> SweepRun:
     """The same run in the folder of its column."""
-    data, method, seed = cell.name.split("/")
+    data, method, seed = run.name.split("/")
     method = method.replace(column.algo, column.method, 1)
     name = f"{data}/{method}/{seed}"
-    options = dataclasses.replace(cell.settings.options, out=str(out / name))
-    return SweepRun(name, cell.settings._replace(options=options))
+    options = dataclasses.replace(run.settings.options, out=str(out / name))
+    return SweepRun(name, run.settings._replace(options=options))
 
 
 def preset_of(algo: str, chosen: str, imitation: bool = False) -> str | None:

@@ -116,8 +116,8 @@ def all_reduced(text: str) -> int:
     """The bytes of the all-reduces in a compiled program's text; each is written once, in the body of the loop."""
     total = 0
     for line in text.splitlines():
-        made, found, _ = line.partition(" all-reduce(")
-        if found:
+        made, operation, _ = line.partition(" all-reduce(")
+        if operation:
             shapes = re.findall(r"f32\[([\d,]*)\]", made.partition("=")[2])
             total += sum(4 * int(np.prod([int(each) for each in shape.split(",") if each])) for shape in shapes)
     return total

@@ -139,8 +139,8 @@ class Guard:
             raise OdiceError("The columns behind this guard are not known; give it an array of numbers.")
         words: dict[str, list[str]] = {}
         for name in self.names:
-            column, found, word = name.rpartition("=")
-            if found and name not in row and column in row:
+            column, sign, word = name.rpartition("=")
+            if sign and name not in row and column in row:
                 words.setdefault(column, []).append(word)
         lines = []
         for i, name in enumerate(self.names):

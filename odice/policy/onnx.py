@@ -240,29 +240,29 @@ def rows_apart(policy: Policy, model: bytes) -> str:
     rows = random_rows(policy.columns, _observations(policy)[:CHECKED_ROWS])
     session = _session(model)
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(names, feeds(policy.columns, rows)), strict=True))
+    outputs = dict(zip(names, session.run(names, feeds(policy.columns, rows)), strict=True))
     for i, row in enumerate(rows):
         try:
             obs = encode(policy.columns, row)
             expected = policy(obs)
         except OdiceError:
-            given = found["action"][i]
+            given = outputs["action"][i]
             if not (given == -1 if policy.discrete else np.isnan(given).all()):
                 return f"row {i} is refused by the policy and not by the graph"
             continue
         if policy.discrete:
             values = policy.outputs(obs)
-            if values.max() - values[found["action"][i]] > TOLERANCE:
+            if values.max() - values[outputs["action"][i]] > TOLERANCE:
                 return f"another choice in row {i}"
-            if policy.choices and found["choice"][i] != policy.choices[found["action"][i]]:
+            if policy.choices and outputs["choice"][i] != policy.choices[outputs["action"][i]]:
                 return f"another name of the choice in row {i}"
-        elif not np.allclose(found["action"][i], expected, rtol=1e-4, atol=1e-5):
+        elif not np.allclose(outputs["action"][i], expected, rtol=1e-4, atol=1e-5):
             return f"another action in row {i}"
         if policy.guard is not None:
             score = policy.guard.score(obs)
-            if abs(found["novelty"][i] - score) > NOVELTY_TOLERANCE * (1 + score):
+            if abs(outputs["novelty"][i] - score) > NOVELTY_TOLERANCE * (1 + score):
                 return f"another novelty in row {i}"
-            if found["decision"][i] != policy.guard.decide(found["novelty"][i]):
+            if outputs["decision"][i] != policy.guard.decide(outputs["novelty"][i]):
                 return f"another decision in row {i}"
     return ""
 

@@ -94,11 +94,11 @@ def _xql() -> Table:
         "antmaze-large-play-v2": {"beta": 0.6, "exponent_cap": 5.0},
         "antmaze-large-diverse-v2": {"beta": 0.55, "exponent_cap": 5.0},
     }
-    found = {}
+    rows = {}
     for name, said in scripts.items():
         shared, protocol = (moving, mujoco) if name in LOCOMOTION_DATA else (maze, antmaze)
-        found[name] = Row(shared | settings(f"{code}, script of this data set", **said), protocol)
-    return Table(general | moving, mujoco, found)
+        rows[name] = Row(shared | settings(f"{code}, script of this data set", **said), protocol)
+    return Table(general | moving, mujoco, rows)
 
 
 # --- TD3+BC ---------------------------------------------------------------------------------------------------------

@@ -185,11 +185,11 @@ def _agreement(policy: Acts, probe: Probe) -> dict[str, float | None]:
 
 def _drift(algorithm: Entry, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """How far a number moved between the last two quarters of the run, as a share of its range over the whole run."""
-    quarter, found = len(rows) // 4, {}
+    quarter, moved = len(rows) // 4, {}
     names = [name for name in (*algorithm.value_metrics, "action_error") if rows and rows[-1].get(name) is not None]
     for name in names if quarter >= 2 else ():
         numbers = np.array([row[name] for row in rows if row.get(name) is not None])
         spread = np.ptp(numbers)
         if len(numbers) == len(rows) and spread > 0:
-            found[name] = float(abs(numbers[-quarter:].mean() - numbers[-2 * quarter : -quarter].mean()) / spread)
-    return found
+            moved[name] = float(abs(numbers[-quarter:].mean() - numbers[-2 * quarter : -quarter].mean()) / spread)
+    return moved

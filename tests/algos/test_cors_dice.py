@@ -107,8 +107,8 @@ def numpy_update(state, batch, weight=soft_weight):
     on_actions = soft_weight((twin(base["target"], s, a).min(0) - V_OF(base["value"], s)) / ALPHA)
     visits, on_states = numpy_visits(state.visits, batch, on_actions)
     rise = np.exp(log_lam) * (LIMIT - np.mean(on_states * on_actions * c))
-    found = {f"base.{name}": x for name, x in base.items()} | {f"visits.{name}": x for name, x in visits.items()}
-    return found | {"log_price": adam(log_lam, rise, state.log_price.opt_state, LR)}
+    expected = {f"base.{name}": x for name, x in base.items()} | {f"visits.{name}": x for name, x in visits.items()}
+    return expected | {"log_price": adam(log_lam, rise, state.log_price.opt_state, LR)}
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
@@ -222,9 +222,9 @@ def test_costs_are_read_only_where_there_is_a_limit():
     algo = make("cors-dice", SPEC, **LINEAR)
     with pytest.raises(OdiceError, match="no column 'cost'"):
         algo.update(algo.init(KEY), make_batch(initial=True), KEY)
-    free, found = CORSDICEConfig(), entry("cors-dice")
-    assert found.reads(free) == ()
-    assert found.reads(CORSDICEConfig(cost_limit=0.1)) == ("cost",)
+    free, algorithm = CORSDICEConfig(), entry("cors-dice")
+    assert algorithm.reads(free) == ()
+    assert algorithm.reads(CORSDICEConfig(cost_limit=0.1)) == ("cost",)
     algo = make("cors-dice", SPEC, **(LINEAR | {"cost_limit": None}))
     _, metrics = jax.jit(algo.update)(algo.init(KEY), make_batch(initial=True), KEY)
     assert "cost_estimate" not in metrics
@@ -241,14 +241,14 @@ def test_a_limit_moves_the_policy():
     down."""
     data = two_steps()
     cost = jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))
-    found = {}
+    ends = {}
     for limit in (1.0, 0.01):
         algo = make("cors-dice", Spec(2, 1), cost_limit=limit, batch_size=128, **SMALL)
         state, chunk = jax.jit(lambda seed, a=algo: initial_state(a, seed))(0), make_chunk(algo, 128, 1000)
         for first in (0, 1000):
             state, metrics = chunk(state, data._replace(columns={"cost": cost}), 0, first)
-        found[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
-    (free, loose), (held, tight) = found[1.0], found[0.01]
+        ends[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
+    (free, loose), (held, tight) = ends[1.0], ends[0.01]
     assert free == pytest.approx(0.5, abs=0.2)
     assert held < free - 0.2
     assert tight["cost_estimate"] < 0.03 < loose["cost_estimate"]

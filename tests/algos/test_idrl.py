@@ -131,11 +131,11 @@ def test_what_has_no_weight_is_removed():
 def test_a_batch_of_what_is_left():
     batch = make_batch(n=8, initial=True)
     left = jnp.asarray([True, False, True, True, False, False, False, False])
-    found = resampled(batch, left, KEY)
-    np.testing.assert_array_equal(found.obs[left], batch.obs[left])
+    drawn = resampled(batch, left, KEY)
+    np.testing.assert_array_equal(drawn.obs[left], batch.obs[left])
     rows = {tuple(row) for row in np.asarray(batch.obs[left])}
-    assert {tuple(row) for row in np.asarray(found.obs)} == rows
-    np.testing.assert_array_equal(found.initial_obs, batch.initial_obs)
+    assert {tuple(row) for row in np.asarray(drawn.obs)} == rows
+    np.testing.assert_array_equal(drawn.initial_obs, batch.initial_obs)
     nothing = resampled(batch, jnp.zeros(8, bool), KEY)
     np.testing.assert_array_equal(nothing.obs, batch.obs)
 

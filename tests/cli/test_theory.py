@@ -13,14 +13,14 @@ BAD = ClaimCheck("Theorem 10", "three is even", "3 mod 2 = 1", False, {"rest": 1
 
 
 @pytest.fixture
-def found(monkeypatch):
+def results(monkeypatch):
     results = []
     monkeypatch.setattr(theory, "checks", lambda seed: results)
     return results
 
 
-def test_all_hold(found, capsys, tmp_path):
-    found.append(GOOD)
+def test_all_hold(results, capsys, tmp_path):
+    results.append(GOOD)
     path = tmp_path / "theory.json"
     assert main(["theory", "--seed", "3", "--json", str(path)]) == 0
     out = capsys.readouterr().out
@@ -40,13 +40,13 @@ def test_all_hold(found, capsys, tmp_path):
     assert list(tmp_path.iterdir()) == [path], "no temporary file stays behind"
 
 
-def test_one_fails(found, capsys):
-    found.extend([GOOD, BAD])
+def test_one_fails(results, capsys):
+    results.extend([GOOD, BAD])
     assert main(["theory"]) == 1
     assert "FAILS" in capsys.readouterr().out
 
 
-def test_bad_flags(found, capsys, tmp_path):
+def test_bad_flags(results, capsys, tmp_path):
     assert main(["theory", "--seed", "-1"]) == 2
     assert "--seed" in capsys.readouterr().err
     assert main(["theory", "--json", str(tmp_path)]) == 2

@@ -32,9 +32,9 @@ def ensemble(heads: int, depth: int, **options) -> Ensemble:
     )
 
 
-def assert_close(found, expected, tolerance=1e-5):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def assert_close(result, expected, tolerance=1e-5):
+    assert jax.tree.structure(result) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1 + float(jnp.max(jnp.abs(b)))))
 

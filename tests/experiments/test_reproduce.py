@@ -27,14 +27,14 @@ from odice.experiments.reproduce import (
     local_sources,
     preset_of,
     seeds_of,
-    study_cells,
+    study_runs,
 )
 from tests.d4rl_files import write, write_all
 from tests.reports.made import make_run as made_run
 
 
-def names(cells):
-    return [cell.name for cell in cells]
+def names(runs):
+    return [run.name for run in runs]
 
 
 @pytest.fixture
@@ -67,19 +67,19 @@ def test_what_is_missing_is_listed_with_how_to_get_it(d4rl):
 
 def test_d4rl_runs_have_the_papers_settings_and_protocol(d4rl, tmp_path):
     sources, _ = d4rl_sources(STUDIES["table1"], ["hopper-medium-v2"], d4rl)
-    cells, _, notes = study_cells(STUDIES["table1"], sources, (), StudyOptions(), tmp_path)
+    runs, _, notes = study_runs(STUDIES["table1"], sources, (), StudyOptions(), tmp_path)
     assert notes == []
-    assert len(cells) == 10 * 5  # eleven columns; S-DICE with O-DICE's lambda and with 0.6 are one run on this data
-    one = next(cell for cell in cells if "/odice/" in cell.name)
+    assert len(runs) == 10 * 5  # eleven columns; S-DICE with O-DICE's lambda and with 0.6 are one run on this data
+    one = next(run for run in runs if "/odice/" in run.name)
     options, settings = one.settings.options, one.settings.config
     assert (settings.lam, settings.eta, settings.value_lr, settings.value_hidden) == (0.6, 1.0, 1e-4, (256, 256))
     assert (options.steps, options.eval_every, options.eval_episodes) == (1_000_000, 5_000, 10)
     assert (options.reward, options.normalize_obs, options.convention) == ("return-range", False, "qlearning")
     assert options.diagnostics  # figure 3 reads the same runs
-    short, _, _ = study_cells(
+    short, _, _ = study_runs(
         STUDIES["table1"], sources, ("odice", "optidice"), StudyOptions("reference", 6000, 1), tmp_path
     )
-    assert [(cell.steps, cell.settings.options.eval_every) for cell in short] == [(6000, 300)] * 2
+    assert [(run.steps, run.settings.options.eval_every) for run in short] == [(6000, 300)] * 2
     assert (short[0].settings.config.policy_hidden, short[0].settings.config.twin) == ((1024, 1024), True)
     assert short[1].settings.config.warmup_steps == 1000  # a sixth of the run, as published
 
@@ -90,8 +90,8 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
     study = STUDIES["table1"]
     data = ("hopper-medium-v2", "halfcheetah-medium-v2", "antmaze-medium-play-v2")
     sources, _ = d4rl_sources(study, data, d4rl)
-    cells, places, _ = study_cells(study, sources, (), StudyOptions(), tmp_path)
-    plans = {cell.group: cell.settings for cell in cells}
+    runs, places, _ = study_runs(study, sources, (), StudyOptions(), tmp_path)
+    plans = {run.group: run.settings for run in runs}
     methods = [place.method for place in places if place.data == "antmaze-medium-play-v2"][::5]
     assert methods == [
         *("td3-bc", "cql", "iql", "eql", "optidice", "optidice@paper-protocol", "fdvl", "sdice", "sdice@lam-0.6"),
@@ -113,8 +113,8 @@ def test_the_columns_are_the_papers(d4rl, tmp_path):
         text, code = plans[f"{name}/odice"].config, plans[f"{name}/odice@reference"].config
         assert (text.policy_hidden, text.value_lr, text.twin) == ((256, 256), 1e-4, False)
         assert (code.policy_hidden, code.value_lr, code.twin) == ((1024, 1024), 2e-4, True)
-    one, _, _ = study_cells(study, sources, ("odice",), StudyOptions("reference"), tmp_path)
-    assert {cell.group.split("/")[1] for cell in one} == {"odice"}  # the preset that was given is no second column
+    one, _, _ = study_runs(study, sources, ("odice",), StudyOptions("reference"), tmp_path)
+    assert {run.group.split("/")[1] for run in one} == {"odice"}  # the preset that was given is no second column
 
 
 def test_a_wide_table_is_printed_in_parts():
@@ -183,10 +183,10 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
     write_all(data)
     sources, missing = d4rl_sources(STUDIES["table1"], (), data)
     assert missing == []
-    cells, _, _ = study_cells(STUDIES["table1"], sources, (), StudyOptions(seeds=1), out / "runs")
-    assert len(cells) == 15 * 11 - 5  # O-DICE's lambda is 0.6 on five data sets
-    for cell in cells[:-1]:
-        made_run(cell.path, env=cell.group.split("/")[0], reference=(0.0, 200.0))
+    runs, _, _ = study_runs(STUDIES["table1"], sources, (), StudyOptions(seeds=1), out / "runs")
+    assert len(runs) == 15 * 11 - 5  # O-DICE's lambda is 0.6 on five data sets
+    for run in runs[:-1]:
+        made_run(run.path, env=run.group.split("/")[0], reference=(0.0, 200.0))
     command = ["reproduce", "table1", "--data-dir", str(data), "--out", str(out), "--seeds", "1", "--report-only"]
     assert main(command) == 0
     shown = " ".join(capfd.readouterr().out.split())
@@ -201,7 +201,7 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
         (data, LABELS[algo]): paper_score(data, algo) for data, algo in product(STUDIES["table1"].data, IN_THE_PAPER)
     }
     assert published == {key: score.text for key, score in expected.items()}
-    made_run(cells[-1].path, env="AntMaze_Large-v5", reference=(0.0, 200.0))
+    made_run(runs[-1].path, env="AntMaze_Large-v5", reference=(0.0, 200.0))
     assert main(command) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "runs are finished" not in shown
@@ -212,7 +212,7 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
 
 @pytest.mark.long
 def test_the_whole_table_on_fifteen_small_files(tmp_path, capfd):
-    """Every run of Table 1 through the driver, killed in the middle: nothing is trained twice, and no cell is empty."""
+    """Every run of Table 1 through the driver, killed in the middle: nothing is trained twice, and no run is empty."""
     data, out = tmp_path / "d4rl", tmp_path / "out"
     write_all(data)
     command = ["reproduce", "table1", "--data-dir", str(data), "--out", str(out), *SMALL]
@@ -238,23 +238,23 @@ def test_imitation_takes_the_four_trajectories(d4rl, tmp_path):
         file["rewards"] = np.zeros(3)
     sources, missing = d4rl_sources(STUDIES["table2"], (), d4rl)
     assert len(missing) == 1
-    three, _, _ = study_cells(STUDIES["table2"], sources, (), StudyOptions(), tmp_path)
-    assert {cell.settings.options.seed for cell in three} == {0, 10, 100}  # the released script's
-    cells, _, _ = study_cells(STUDIES["table2"], sources, (), StudyOptions(seeds=1), tmp_path)
-    assert names(cells)[::5] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
-    assert [cell.settings.options.episode for cell in cells][::5] == [(1,), (10,), (20,), (30,)]
-    assert all(cell.settings.options.imitation and cell.settings.options.data == "hopper-expert-v2" for cell in cells)
+    three, _, _ = study_runs(STUDIES["table2"], sources, (), StudyOptions(), tmp_path)
+    assert {run.settings.options.seed for run in three} == {0, 10, 100}  # the released script's
+    runs, _, _ = study_runs(STUDIES["table2"], sources, (), StudyOptions(seeds=1), tmp_path)
+    assert names(runs)[::5] == [f"hopper-expert-v2-traj-{i}/bc/seed-0" for i in (1, 2, 3, 4)]
+    assert [run.settings.options.episode for run in runs][::5] == [(1,), (10,), (20,), (30,)]
+    assert all(run.settings.options.imitation and run.settings.options.data == "hopper-expert-v2" for run in runs)
 
 
 def test_imitation_of_local_experts(tmp_path):
     for name in ("hopper-expert", "halfcheetah-expert"):
         (tmp_path / f"{name}-local.hdf5").touch()
-    found, missing = local_experts((), tmp_path)
+    sources, missing = local_experts((), tmp_path)
     assert [sentence.split(":")[0] for sentence in missing] == ["walker2d-expert-local"]
-    assert [log.name for log in found][3:5] == ["hopper-expert-local-traj-4", "halfcheetah-expert-local-traj-1"]
-    cells, _, _ = study_cells(STUDIES["table2"], found, ("bc", "odice"), StudyOptions(), tmp_path / "out")
-    assert len(cells) == 8 * 3 * 3  # O-DICE has two columns
-    one = next(cell for cell in cells if cell.name == "hopper-expert-local-traj-2/odice/seed-10")
+    assert [log.name for log in sources][3:5] == ["hopper-expert-local-traj-4", "halfcheetah-expert-local-traj-1"]
+    runs, _, _ = study_runs(STUDIES["table2"], sources, ("bc", "odice"), StudyOptions(), tmp_path / "out")
+    assert len(runs) == 8 * 3 * 3  # O-DICE has two columns
+    one = next(run for run in runs if run.name == "hopper-expert-local-traj-2/odice/seed-10")
     assert (one.settings.config.lam, one.settings.config.eta, one.settings.config.value_lr) == (0.4, 1.0, 1e-4)
     assert (one.settings.options.episode, one.settings.options.imitation) == ((10,), True)
     assert (one.settings.options.steps, one.settings.options.eval_episodes) == (100_000, 10)
@@ -278,10 +278,10 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     sources, missing = local_sources((), made)
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
     assert all(source.name.endswith("-local") for source in sources)
-    cells, _, notes = study_cells(STUDIES["table1"], sources, (), StudyOptions(seeds=1), tmp_path)
-    assert len(cells) == 15 * 8 - 3
+    runs, _, notes = study_runs(STUDIES["table1"], sources, (), StudyOptions(seeds=1), tmp_path)
+    assert len(runs) == 15 * 8 - 3
     assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
-    plans = {cell.name: cell.settings for cell in cells}
+    plans = {run.name: run.settings for run in runs}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
     assert (maze.config.lam, maze.config.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
     assert (maze.options.normalize_obs, maze.options.convention) == (True, "bootstrap")
@@ -292,7 +292,7 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert plans["pointmaze-medium-diverse-local/iql/seed-0"].config.expectile == 0.9
     assert plans["hopper-full-replay-local/iql/seed-0"].config.expectile == 0.7
     assert plans["hopper-full-replay-local/odice/seed-0"].options.reward == "return-range"
-    own, _, _ = study_cells(STUDIES["curves"], sources[:1], ("odice",), StudyOptions("own", seeds=1), tmp_path)
+    own, _, _ = study_runs(STUDIES["curves"], sources[:1], ("odice",), StudyOptions("own", seeds=1), tmp_path)
     assert own[0].settings.config.lam == 0.6
     assert own[0].settings.preset is None
 
@@ -300,29 +300,29 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     sources, _ = local_sources(["hospital"], made)
     options = StudyOptions(seeds=1, axes={"eta": [0.2, 1.0]}, settings={"batch_size": 32})
-    cells, _, _ = study_cells(STUDIES["sensitivity"], sources, (), options, tmp_path)
-    assert len(cells) == 5 + 5 * 2
-    assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(cells)
-    assert all(cell.settings.config.batch_size == 32 for cell in cells)
-    held, _, _ = study_cells(
+    runs, _, _ = study_runs(STUDIES["sensitivity"], sources, (), options, tmp_path)
+    assert len(runs) == 5 + 5 * 2
+    assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(runs)
+    assert all(run.settings.config.batch_size == 32 for run in runs)
+    held, _, _ = study_runs(
         STUDIES["sensitivity"], sources, (), StudyOptions(seeds=1, settings={"eta": 0.3}), tmp_path
     )
     assert len(held) == 5 + 5  # one eta is no axis
-    assert {cell.settings.config.eta for cell in held if cell.settings.options.algo == "odice"} == {0.3}
+    assert {run.settings.config.eta for run in held if run.settings.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):
-        study_cells(STUDIES["sensitivity"], sources, (), StudyOptions(settings={"batch_sizes": 32}), tmp_path)
+        study_runs(STUDIES["sensitivity"], sources, (), StudyOptions(settings={"batch_sizes": 32}), tmp_path)
 
 
 def test_a_setting_of_other_algorithms_is_left_out_with_a_word(made, tmp_path):
     """`curves` after `table1` with the same --set finds its runs."""
     sources, _ = local_sources(["hospital"], made)
     options = StudyOptions(seeds=1, settings={"critic_hidden": [64, 64], "batch_size": 32})
-    cells, _, notes = study_cells(STUDIES["curves"], sources, (), options, tmp_path)
+    runs, _, notes = study_runs(STUDIES["curves"], sources, (), options, tmp_path)
     assert notes == ["critic_hidden is no setting of sdice, odice."]
-    table, _, _ = study_cells(STUDIES["table1"], sources, (), options, tmp_path)
-    assert set(names(cells)) < set(names(table))
+    table, _, _ = study_runs(STUDIES["table1"], sources, (), options, tmp_path)
+    assert set(names(runs)) < set(names(table))
     with pytest.raises(OdiceError, match="Unknown setting"):
-        study_cells(STUDIES["curves"], sources, (), StudyOptions(axes={"critic_hidden": [[64], [32]]}), tmp_path)
+        study_runs(STUDIES["curves"], sources, (), StudyOptions(axes={"critic_hidden": [[64], [32]]}), tmp_path)
 
 
 def test_an_algorithm_without_the_preset_gets_the_next():
@@ -384,7 +384,7 @@ def test_figure_2_is_the_toy_world(tmp_path, monkeypatch):
 
 
 def test_failures_are_what_the_command_ends_with(d4rl, tmp_path, capfd):
-    """A file that no reader can read: the cell fails, and that is said, not that nothing has begun."""
+    """A file that no reader can read: the run fails, and that is said, not that nothing has begun."""
     command = ["reproduce", "curves", "--data-dir", str(d4rl), "--logs", "hopper-medium-v2", "--algos", "odice"]
     command += ["--seeds", "1", "--steps", "10", "--retries", "0", "--out", str(tmp_path / "out")]
     assert main(command) == 2

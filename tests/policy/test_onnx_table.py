@@ -56,25 +56,25 @@ def test_a_thousand_rows_give_what_the_policy_gives(policy, tmp_path):
     obs = np.random.default_rng(5).normal(size=(1000, policy.obs_dim)).astype(np.float32)
     rows = random_rows(COLUMNS, obs, seed=3)
     names = [each.name for each in session.get_outputs()]
-    found = dict(zip(names, session.run(None, feeds(COLUMNS, rows)), strict=True))
+    outputs = dict(zip(names, session.run(None, feeds(COLUMNS, rows)), strict=True))
     refused, chosen = 0, set()
     for i, row in enumerate(rows):
         try:
             given = policy.guarded(row)
         except OdiceError:
             refused += 1
-            assert found["action"][i] == -1 if policy.discrete else np.isnan(found["action"][i]).all()
-            assert np.isinf(found["novelty"][i])
-            assert found["decision"][i] == "fall back"
-            assert not policy.discrete or found["choice"][i] == ""
+            assert outputs["action"][i] == -1 if policy.discrete else np.isnan(outputs["action"][i]).all()
+            assert np.isinf(outputs["novelty"][i])
+            assert outputs["decision"][i] == "fall back"
+            assert not policy.discrete or outputs["choice"][i] == ""
             continue
-        np.testing.assert_allclose(found["action"][i], given.action, rtol=1e-4, atol=1e-4)
-        assert found["novelty"][i] == pytest.approx(given.score, rel=1e-3, abs=1e-3)
+        np.testing.assert_allclose(outputs["action"][i], given.action, rtol=1e-4, atol=1e-4)
+        assert outputs["novelty"][i] == pytest.approx(given.score, rel=1e-3, abs=1e-3)
         if abs(given.score - 1) > 1e-3 and abs(given.score - policy.guard.fall_back) > 1e-3:
-            assert found["decision"][i] == given.decision
+            assert outputs["decision"][i] == given.decision
         if policy.discrete:
-            assert found["choice"][i] == WORDS[given.action]
-            chosen.add(found["choice"][i])
+            assert outputs["choice"][i] == WORDS[given.action]
+            chosen.add(outputs["choice"][i])
     assert 50 < refused < 300  # an unknown word, a missing age or ward
     assert not policy.discrete or len(chosen) > 1
 

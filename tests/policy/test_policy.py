@@ -148,7 +148,7 @@ def test_a_policy_says_briefly_what_it_is(saved):
 
 @pytest.mark.parametrize("step", ["many", [1], -1, 10**300, 1.5, True])
 def test_a_step_is_a_whole_number(saved, step):
-    description(lambda found: found.update(step=step))(saved)
+    description(lambda about: about.update(step=step))(saved)
     with pytest.raises(OdiceError, match="`step` must be a whole number"):
         Policy.load(saved)
 
@@ -510,6 +510,6 @@ def test_the_card_shows_a_strangers_text_as_text(saved):
     ],
 )
 def test_words_and_columns_of_a_damaged_file_are_refused(saved, preprocess):
-    description(lambda found: found.update(preprocess=preprocess))(saved)
+    description(lambda about: about.update(preprocess=preprocess))(saved)
     with pytest.raises(OdiceError, match=r"policy\.json was refused: `preprocess\.(choices|columns)`"):
         Policy.load(saved)

@@ -45,10 +45,10 @@ def test_an_unseen_category_follows_the_stated_rule(policy, unseen, decision):
 
 def test_one_strange_row_among_many_does_not_stop_the_others(policy):
     rows = pl.DataFrame({"ward": ["A"] * 50 + ["Z"] + ["B"] * 50, "pulse": [80.0] * 101})
-    found = policy.choose(rows)
-    assert [choice.decision for choice in found].count("fall back") == 1
-    assert [choice.action for choice in found[:51]] == ["low"] * 51
-    assert found == policy.choose(rows.to_dicts())
+    choices = policy.choose(rows)
+    assert [choice.decision for choice in choices].count("fall back") == 1
+    assert [choice.action for choice in choices[:51]] == ["low"] * 51
+    assert choices == policy.choose(rows.to_dicts())
 
 
 def test_the_guard_explains_a_row(policy):

@@ -41,7 +41,7 @@ def runs(tmp_path):
 
 
 @pytest.fixture
-def found(runs):
+def comparison(runs):
     return odice.report(runs)
 
 
@@ -74,8 +74,8 @@ class Page(HTMLParser):
         return sum(name == tag for name, _ in self.seen)
 
 
-def test_the_page_is_whole_and_fetches_nothing(found):
-    page = run_page(found)
+def test_the_page_is_whole_and_fetches_nothing(comparison):
+    page = run_page(comparison)
     parsed = Page(page)
     assert not re.search(r"https?://|src=|href=|url\(|@import", page)
     assert parsed.count("svg") == 3  # two data sets, and the profiles
@@ -90,8 +90,8 @@ def test_the_page_is_whole_and_fetches_nothing(found):
     assert "3 learned" in words
 
 
-def test_every_number_of_a_table_sorts_as_a_number(found):
-    cells = re.findall(r'<td[^>]*data-sort="([^"]*)"[^>]*>([^<]*)', run_page(found))
+def test_every_number_of_a_table_sorts_as_a_number(comparison):
+    cells = re.findall(r'<td[^>]*data-sort="([^"]*)"[^>]*>([^<]*)', run_page(comparison))
     assert len(cells) > 50
     for sort, shown in cells:
         first = re.match(r"\[?(-?[\d,]+\.?\d*)", shown)
@@ -123,8 +123,8 @@ def test_a_spreadsheet_computes_nothing(tmp_path):
     assert row[:2] == ["'@SUM(A1)", "'=1+1"]
 
 
-def test_csv_has_every_digit(found):
-    rows = list(csv.DictReader(io.StringIO(tables.comma_separated(found))))
+def test_csv_has_every_digit(comparison):
+    rows = list(csv.DictReader(io.StringIO(tables.comma_separated(comparison))))
     assert len(rows) == 4
     row = next(row for row in rows if (row["data"], row["method"]) == ("maze", "odice"))
     assert float(row["mean"]) == pytest.approx(76.0)  # returns 151, 152, 153 of 200
@@ -132,8 +132,8 @@ def test_csv_has_every_digit(found):
     assert (row["unit"], row["seeds"], row["unfinished"], row["final_evaluations"]) == ("score", "3", "0", "2")
 
 
-def test_markdown_and_latex_mark_the_best(found):
-    text, tex = tables.markdown(found), tables.latex(found)
+def test_markdown_and_latex_mark_the_best(comparison):
+    text, tex = tables.markdown(comparison), tables.latex(comparison)
     assert "| maze | 50.8 ± 0.4 | **76.0 ± 0.5** |" in text
     assert r"maze & 50.8 $\pm$ 0.4 & \textbf{76.0 $\pm$ 0.5} \\" in tex
     assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 4
@@ -148,8 +148,8 @@ def test_returns_are_labelled(tmp_path):
     assert "| 0.500 |" in text
 
 
-def test_the_figure_has_a_panel_for_each_data_set_and_the_profiles(found):
-    figure = comparison_figure(found)
+def test_the_figure_has_a_panel_for_each_data_set_and_the_profiles(comparison):
+    figure = comparison_figure(comparison)
     shown = [axes.get_title("left") for axes in figure.axes if axes.get_visible()]
     assert shown == ["hopper", "maze", "Performance profiles"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["bc", "odice"]

@@ -32,9 +32,9 @@ def build(name: str):
 def trained(name: str, devices: Devices | None, *, seeds: int = 0, stream: bool = False):
     """The state after the updates, and the compiled program's text."""
     log, algo = odice.load(pushes()), build(name)
-    found = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
-    found = found._replace(expert=np.arange(100, dtype=np.int32))
-    source = Streamed(log, "qlearning") if stream else put(found, devices and devices.everywhere)
+    rows = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
+    rows = rows._replace(expert=np.arange(100, dtype=np.int32))
+    source = Streamed(log, "qlearning") if stream else put(rows, devices and devices.everywhere)
     chunk = (StreamedChunk if stream else make_chunk)(algo, BATCH, PIECE, seeds=bool(seeds), devices=devices)
     begin, seed = lambda seed: initial_state(algo, seed), jax.numpy.arange(seeds) if seeds else 0
     state = jax.jit(jax.vmap(begin) if seeds else begin, out_shardings=devices and devices.state(bool(seeds)))(seed)

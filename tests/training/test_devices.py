@@ -124,8 +124,8 @@ def free_port() -> int:
 
 
 def child_of(process: subprocess.Popen) -> int:
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-    return int(found.stdout.split()[0])
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
+    return int(children.stdout.split()[0])
 
 
 def wait_for(path: Path, seconds: float = 120.0) -> None:

@@ -178,17 +178,17 @@ def test_a_sweep_changes_nothing_behind_a_link(name, victim, tmp_path, capsys):
     assert state(victim) == before
 
 
-def test_the_worker_of_a_cell_has_a_log_of_its_own(victim, tmp_path):
+def test_the_worker_of_a_run_has_a_log_of_its_own(victim, tmp_path):
     """Also where nobody has checked the sweep's folder, as on the node of a cluster."""
-    (cell,) = make_runs(tmp_path / "sweep", ["log.npz"], ["bc"])
+    (run,) = make_runs(tmp_path / "sweep", ["log.npz"], ["bc"])
     before = state(victim)
-    put_link(cell.log, victim / "file")
+    put_link(run.log, victim / "file")
     with pytest.raises(OdiceError, match="symbolic link"):
-        begin(cell, Pool(1).start)
-    cell.log.unlink()
-    put_link(cell.path.parent, victim)
+        begin(run, Pool(1).start)
+    run.log.unlink()
+    put_link(run.path.parent, victim)
     with pytest.raises(OdiceError, match="symbolic link"):
-        begin(cell, Pool(1).start)
+        begin(run, Pool(1).start)
     assert state(victim) == before
 
 

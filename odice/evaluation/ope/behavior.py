@@ -137,8 +137,8 @@ def _softmax(x: np.ndarray, action: np.ndarray, new: np.ndarray, penalty: float,
         gradient = x.T @ (np.exp(log_p) - targets)
         return value / len(x), (gradient.astype(np.float64) + penalty * weights).ravel() / len(x)
 
-    found = minimize(loss, np.zeros(k * actions), jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    return softmax((new @ found.x.reshape(k, actions).astype(np.float32) + offset).astype(np.float64), axis=1)
+    fit = minimize(loss, np.zeros(k * actions), jac=True, method="L-BFGS-B", options={"maxiter": 60})
+    return softmax((new @ fit.x.reshape(k, actions).astype(np.float32) + offset).astype(np.float64), axis=1)
 
 
 def _linear(x: np.ndarray, action: np.ndarray, new: np.ndarray, penalty: float, _: int) -> np.ndarray:

@@ -152,8 +152,8 @@ def dice(
     nu = Critic(keys[0], spec, config.hidden, heads=len(counts))
     zeta = Critic(keys[1], spec, config.hidden, heads=len(counts), last=jax.nn.initializers.zeros)  # a ratio of 1
     params = _fit(data, Params(nu, zeta, jnp.zeros(len(counts))), seed_keys(seed)[1], discount, c, form, config)
-    found = _read(params, data, discount, c, form)
-    dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in found)
+    readings = _read(params, data, discount, c, form)
+    dual, primal, lagrangian, effective, mass = (np.asarray(x, np.float64) for x in readings)
     return DICE(
         dual * scale / c, primal * scale / c, lagrangian * scale / c, float(effective.mean()), float(mass.mean())
     )

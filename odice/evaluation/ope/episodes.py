@@ -173,13 +173,13 @@ def _check_fits(policy: Policy, data: Dataset) -> None:
 def _check_names(policy: Policy, data: Dataset) -> None:
     """Columns of a table have names, and the policy knows those it was trained on."""
     known = () if policy.guard is None else policy.guard.names
-    found = data.meta.obs_names
-    if not known or len(found) != len(known) or known == found:
+    names = data.meta.obs_names
+    if not known or len(names) != len(known) or known == names:
         return
-    i = next(i for i, (ours, theirs) in enumerate(zip(known, found, strict=True)) if ours != theirs)
-    order = "the same columns in another order" if set(known) == set(found) else "another column"
+    i = next(i for i, (ours, theirs) in enumerate(zip(known, names, strict=True)) if ours != theirs)
+    order = "the same columns in another order" if set(known) == set(names) else "another column"
     raise OdiceError(
-        f"{data.meta.source}: {order}: observation {i} is {found[i]!r} in the log and {known[i]!r} in the policy's "
+        f"{data.meta.source}: {order}: observation {i} is {names[i]!r} in the log and {known[i]!r} in the policy's "
         "training; name the columns in the policy's order with --schema or --observation-columns."
     )
 
@@ -195,9 +195,9 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
     )
     outside = (data.actions < low - room) | (data.actions > high + room)
     if declared or outside.any():
-        found = given if declared else (data.actions.min(0).tolist(), data.actions.max(0).tolist())
+        bounds = given if declared else (data.actions.min(0).tolist(), data.actions.max(0).tolist())
         raise OdiceError(
-            f"{data.meta.source}: the log's actions go from {_brief(found[0])} to {_brief(found[1])}, the policy's "
+            f"{data.meta.source}: the log's actions go from {_brief(bounds[0])} to {_brief(bounds[1])}, the policy's "
             f"from {_brief(low)} to {_brief(high)}; give the log of the policy's own task, in the same units."
         )
 
@@ -229,10 +229,10 @@ def check_log(data: Dataset, horizon: int | None) -> int:
             "steps."
         )
     horizon = longest if horizon is None else horizon
-    whole = data.terminated | (data.lengths >= horizon)
-    if whole.sum() < 2:
+    complete = data.terminated | (data.lengths >= horizon)
+    if complete.sum() < 2:
         raise OdiceError(
-            f"{source}: {whole.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does "
+            f"{source}: {complete.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does "
             f"not say what {horizon} steps earn; give a smaller --horizon."
         )
     return horizon

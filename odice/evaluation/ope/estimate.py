@@ -92,7 +92,7 @@ class Estimates:
         return f"Estimates({self.verdict})"
 
     def _repr_html_(self) -> str:
-        text = lambda found: "" if found is None else f"{found.mean:,.4g} ({found.low:,.4g} to {found.high:,.4g})"
+        text = lambda one: "" if one is None else f"{one.mean:,.4g} ({one.low:,.4g} to {one.high:,.4g})"
         rows = [
             (name, text(one.value), text(one.improvement), one.unusable or "yes")
             for name, one in self.estimates.items()
@@ -217,11 +217,11 @@ class Work:
 
     def run(self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False) -> Estimates:
         log, behavior = self.log, self.behavior()
-        found = self._basic(behavior)
-        found |= {name: self.dice(name, behavior) for name in estimators if name in FORMS}
+        estimates = self._basic(behavior)
+        estimates |= {name: self.dice(name, behavior) for name in estimators if name in FORMS}
         verdict = conclude(
-            {name: one.improvement for name, one in found.items()},
-            {name: one.unusable for name, one in found.items()},
+            {name: one.improvement for name, one in estimates.items()},
+            {name: one.unusable for name, one in estimates.items()},
             episodes=log.n_episodes,
             outside=behavior.outside,
             known=behavior.known,
@@ -244,7 +244,7 @@ class Work:
             outside=behavior.outside,
             agreement=behavior.agreement,
             discrete=log.spec.discrete,
-            estimates=found,
+            estimates=estimates,
             spread=self.spread,
             verdict=verdict,
         )
@@ -252,21 +252,21 @@ class Work:
     def _basic(self, behavior: Behavior) -> dict[str, Estimate]:
         log, ratio = self.log, behavior.log_ratio
         learned = fqe(log, self.discount, self.heads, seed=self.seed)
-        found = {
+        estimates = {
             "fqe": self._learned(
                 "fqe", learned.replicates, None, "", {"rounds": learned.rounds, "strength": learned.strength}
             )
         }
-        found["importance"] = self._weighted("importance", importance(log, ratio, self.discount, self.counts))
+        estimates["importance"] = self._weighted("importance", importance(log, ratio, self.discount, self.counts))
         robust = doubly_robust(log, learned, self.heads, ratio, self.discount, self.counts)
-        found["doubly-robust"] = self._weighted("doubly-robust", robust)
+        estimates["doubly-robust"] = self._weighted("doubly-robust", robust)
         single = one_step(log, ratio, self.discount, self.seed)
         interval = student(single.value, single.error, single.effective - 1, self.alpha)
         why = _few(single.effective, log)
-        found["one-step"] = Estimate("one-step", None, interval, single.error, single.effective, why, {})
+        estimates["one-step"] = Estimate("one-step", None, interval, single.error, single.effective, why, {})
         if log.horizon == 1 and behavior.known:
-            found["propensity"] = self._randomized(ratio)
-        return found
+            estimates["propensity"] = self._randomized(ratio)
+        return estimates
 
     def _randomized(self, log_ratio: np.ndarray) -> Estimate:
         """A one-step log whose propensities are known: exact.
@@ -313,11 +313,11 @@ class Work:
             name, float(replicates.mean()), float(gain.mean()), errors, freedom, effective, why, details
         )
 
-    def _weighted(self, name: str, found: Weighted) -> Estimate:
-        gain = found.value - self.logged.value
-        errors = [float(np.std(r)) for r in (found.replicates, found.replicates - self.logged.replicates)]
-        why = _few(found.effective, self.log)
-        return self._estimate(name, found.value, gain, errors, found.effective - 1, found.effective, why, {})
+    def _weighted(self, name: str, result: Weighted) -> Estimate:
+        gain = result.value - self.logged.value
+        errors = [float(np.std(r)) for r in (result.replicates, result.replicates - self.logged.replicates)]
+        why = _few(result.effective, self.log)
+        return self._estimate(name, result.value, gain, errors, result.effective - 1, result.effective, why, {})
 
     def _estimate(
         self,

@@ -2,7 +2,7 @@
 
 A policy that was trained on some episodes has fitted their luck, and every estimate from the same episodes is then too
 high. A run writes into its policy which log it read (a fingerprint) and what share of it was held out; the split is a
-function of the two, so the held-out episodes are found again in the same log.
+function of the two, so the held-out episodes are the same again in the same log.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Ranked:
     name: str
     estimates: Estimates
     health: str | None
-    """What its run's health check found, where it comes from a run."""
+    """What its run's health check says, where it comes from a run."""
 
     @property
     def verdict(self) -> Verdict:
@@ -86,11 +86,11 @@ def select(
     if not candidates:
         raise OdiceError("Name at least one run or policy.")
     bounds = len(candidates) if bounds is None else bounds
-    found = [
+    judged = [
         Ranked(name, estimate(policy, data, candidates=bounds, **settings), health_of(policy))
         for name, policy in candidates.items()
     ]
-    ranked = tuple(sorted(found, key=lambda one: one.key, reverse=True))
+    ranked = tuple(sorted(judged, key=lambda one: one.key, reverse=True))
     best = ranked[0]
     if best.verdict.answer == "better" and not best.refused:
         return Selection(ranked, best.name, f"take {best.name}: {best.verdict.reason}")
@@ -99,8 +99,8 @@ def select(
 
 def health_of(candidate: Candidate) -> str | None:
     """The health verdict in a policy's description, if it has one."""
-    found = candidate.about.get("health") if isinstance(candidate, Policy) else None
-    verdict = found.get("verdict") if isinstance(found, Mapping) else None
+    health = candidate.about.get("health") if isinstance(candidate, Policy) else None
+    verdict = health.get("verdict") if isinstance(health, Mapping) else None
     return verdict if isinstance(verdict, str) else None
 
 

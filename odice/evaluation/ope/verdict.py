@@ -66,7 +66,7 @@ def conclude(
     trained_on: bool = False,
     confidence: float = 0.95,
 ) -> Verdict:
-    """The verdict from the improvements over the behavior that the estimators found.
+    """The verdict from the improvements over the behavior that the estimators gave.
 
     Args:
         improvement: by estimator.
@@ -94,9 +94,9 @@ def conclude(
             "not say what happens then"
         )
         return Verdict("cannot tell", reason, None, None, (), confidence)
-    found = [improvement[name] for name in lower]
-    bound = min(one.lower_bound for one in found)
-    smallest = max(one.mean - one.lower_bound for one in found)
+    gains = [improvement[name] for name in lower]
+    bound = min(one.lower_bound for one in gains)
+    smallest = max(one.mean - one.lower_bound for one in gains)
     by = " and ".join(lower)
     if bound > 0:
         reason = f"by {by} it earns at least {bound:.4g} more ({confidence:.0%} confidence)"

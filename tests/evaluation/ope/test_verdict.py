@@ -38,7 +38,7 @@ def weighted(fqe, robust, **more):
 
 
 @pytest.mark.parametrize(
-    ("found", "answer", "says"),
+    ("verdict", "answer", "says"),
     [
         (ask({"fqe": UP}), "cannot tell", "FQE alone gives an estimate"),
         (ask({"fqe": UP, "one-step": UP}), "better", "by fqe and one-step it earns at least 1.2 more"),
@@ -65,9 +65,9 @@ def weighted(fqe, robust, **more):
         (ask({"fqe": UP, "one-step": UP}, trained_on=True), "cannot tell", "these episodes trained the policy"),
     ],
 )
-def test_rules(found, answer, says):
-    assert found.answer == answer
-    assert says in found.reason
+def test_rules(verdict, answer, says):
+    assert verdict.answer == answer
+    assert says in verdict.reason
 
 
 def test_the_bound_is_the_least_of_those_that_count():
@@ -155,10 +155,10 @@ def test_a_run_is_judged_by_its_held_out_episodes(world):
 
 def test_of_a_long_log_some_episodes_are_used(world, monkeypatch):
     monkeypatch.setattr("odice.evaluation.ope.estimate.MAX_STEPS", 600)
-    found = estimate(world.policy, world.data, discount=0.9)
-    assert 600 <= found.steps < 700
-    assert found.horizon == world.data.lengths.max()
-    assert f"{found.episodes:,} episodes" in found.judged_by
+    estimates = estimate(world.policy, world.data, discount=0.9)
+    assert 600 <= estimates.steps < 700
+    assert estimates.horizon == world.data.lengths.max()
+    assert f"{estimates.episodes:,} episodes" in estimates.judged_by
 
 
 def test_what_can_be_judged(world):
