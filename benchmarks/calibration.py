@@ -110,8 +110,8 @@ def simulated_case(module: Any, chosen: bool, discount: float = 0.99) -> Case:
         return np.bincount(steps.episode, steps.rewards * discount**steps.step, minlength=episodes)
 
     def value(act: Act) -> tuple[float, float]:
-        found = returns(77, simulated_episodes, act)
-        return float(found.mean()), float(found.std() / len(found) ** 0.5)
+        earned = returns(77, simulated_episodes, act)
+        return float(earned.mean()), float(earned.std() / len(earned) ** 0.5)
 
     behavior = lambda: float(np.mean([returns(78 + i, simulated_episodes, None).mean() for i in range(10)]))
     length = float(make(0, 50).lengths.mean())
@@ -220,7 +220,7 @@ def run(out: Path, logs: int, only: list[str], chosen: bool | None) -> None:
                 policy = make_policy(kind, train, case, number)
                 truth, error = case.value(policy)
                 simulating = time.process_time() - began
-                found = estimate(policy, judge, discount=case.discount, seed=number)
+                estimates = estimate(policy, judge, discount=case.discount, seed=number)
                 row = {
                     "world": case.name,
                     "chosen": case.chosen,
@@ -230,22 +230,23 @@ def run(out: Path, logs: int, only: list[str], chosen: bool | None) -> None:
                     "gain_error": error,
                     "factor": FACTOR,
                     "seconds": [simulating, time.process_time() - began - simulating],
-                    **found.to_dict(),
+                    **estimates.to_dict(),
                 }
                 with file.open("a") as stream:
                     stream.write(json.dumps(jsonable(row)) + "\n")
                 print(
-                    f"{case.name} {number} {kind} n={episodes}: true {truth - usual:.3g}, {found.verdict}", flush=True
+                    f"{case.name} {number} {kind} n={episodes}: true {truth - usual:.3g}, {estimates.verdict}",
+                    flush=True,
                 )
 
 
 def _behavior_value(case: Case, file: Path) -> float:
     """What the behavior earns: simulated once."""
-    found = json.loads(file.read_text()) if file.exists() else {}
-    if case.name not in found:
-        found[case.name] = case.behavior()
-        file.write_text(json.dumps(found))
-    return found[case.name]
+    known = json.loads(file.read_text()) if file.exists() else {}
+    if case.name not in known:
+        known[case.name] = case.behavior()
+        file.write_text(json.dumps(known))
+    return known[case.name]
 
 
 def read(out: Path) -> list[dict[str, Any]]:

@@ -119,13 +119,13 @@ def complete_lines(path: Path) -> list[str]:
 
 def leftovers(out: Path) -> set[tuple[str, int]]:
     """Temporary files and folders, with their inodes: ours start with a dot, orbax's say `tmp`."""
-    found = set()
+    paths = set()
     for folder, folders, files in os.walk(out):  # unlike rglob, it does not mind a run that deletes while we look
         for path in (Path(folder, name) for name in (*folders, *files)):
             if (path.name.startswith(".") and path.name != ".lock") or path.name.endswith("tmp"):
                 with suppress(FileNotFoundError):
-                    found.add((str(path.relative_to(out)), path.stat().st_ino))
-    return found
+                    paths.add((str(path.relative_to(out)), path.stat().st_ino))
+    return paths
 
 
 def orphans() -> int:
@@ -162,38 +162,38 @@ def chaos(folder: Path, kills: int, seed: int = 0, interval: int = 1000) -> dict
     write_data(folder / "data.npz")
     if Victim(folder, folder / "reference", steps, interval).finish() != 0:
         raise SystemExit((folder / "log.txt").read_text()[-2000:])
-    out, found = folder / "run", {"kills": 0, "inside_a_save": 0, "resumed": 0, "most_lost": 0, "leftovers": 0}
-    while found["kills"] < kills and not (out / "result.json").exists():
+    out, outcome = folder / "run", {"kills": 0, "inside_a_save": 0, "resumed": 0, "most_lost": 0, "leftovers": 0}
+    while outcome["kills"] < kills and not (out / "result.json").exists():
         before, dirt = checkpoint(out), leftovers(out) if out.exists() else set()
         victim = Victim(folder, out, steps, interval)
         wait_for(lambda: victim.step() > before and checkpoint(out) > before, victim, pause=0.01)  # noqa: B023
-        found["resumed"] += bool(found["kills"]) and victim.process.poll() is None
-        found["leftovers"] += len(dirt & leftovers(out))
-        if found["kills"] % 2 == 0:
+        outcome["resumed"] += bool(outcome["kills"]) and victim.process.poll() is None
+        outcome["leftovers"] += len(dirt & leftovers(out))
+        if outcome["kills"] % 2 == 0:
             wait_for(victim.saving, victim)
             time.sleep(rng.uniform(0, 0.03))
         else:
             time.sleep(rng.uniform(0, 0.5))
         inside, reached = victim.saving(), victim.step()
         victim.kill()
-        found["kills"] += 1
-        found["inside_a_save"] += inside
-        found["most_lost"] = max(found["most_lost"], reached - checkpoint(out))
-    found["resumed"] += Victim(folder, out, steps, interval).finish() == 0
-    found["leftovers"] += len(leftovers(out))
+        outcome["kills"] += 1
+        outcome["inside_a_save"] += inside
+        outcome["most_lost"] = max(outcome["most_lost"], reached - checkpoint(out))
+    outcome["resumed"] += Victim(folder, out, steps, interval).finish() == 0
+    outcome["leftovers"] += len(leftovers(out))
     time.sleep(3.0)  # a process that evaluates looks once a second whether its run is still there
-    found["orphans"] = orphans()
-    found["equal"] = {name: (out / name).read_bytes() == (folder / "reference" / name).read_bytes() for name in FILES}
-    return {**found, "interval": interval, "steps": steps}
+    outcome["orphans"] = orphans()
+    outcome["equal"] = {name: (out / name).read_bytes() == (folder / "reference" / name).read_bytes() for name in FILES}
+    return {**outcome, "interval": interval, "steps": steps}
 
 
-def passed(found: dict) -> bool:
+def passed(outcome: dict) -> bool:
     return (
-        found["resumed"] == found["kills"]
-        and found["most_lost"] <= found["interval"]
-        and found["leftovers"] == 0
-        and found["orphans"] == 0
-        and all(found["equal"].values())
+        outcome["resumed"] == outcome["kills"]
+        and outcome["most_lost"] <= outcome["interval"]
+        and outcome["leftovers"] == 0
+        and outcome["orphans"] == 0
+        and all(outcome["equal"].values())
     )
 
 
@@ -205,13 +205,13 @@ def main() -> int:
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odice-chaos-") as folder:
-        found = chaos(Path(folder), arguments.kills, arguments.seed, arguments.interval)
-    print(json.dumps(found, indent=1))
+        outcome = chaos(Path(folder), arguments.kills, arguments.seed, arguments.interval)
+    print(json.dumps(outcome, indent=1))
     print(
-        f"{found['resumed']} of {found['kills']} kills resumed ({found['inside_a_save']} inside a save), "
+        f"{outcome['resumed']} of {outcome['kills']} kills resumed ({outcome['inside_a_save']} inside a save), "
         f"{time.monotonic() - began:.0f} s"
     )
-    return 0 if passed(found) else 1
+    return 0 if passed(outcome) else 1
 
 
 if __name__ == "__main__":

@@ -95,11 +95,11 @@ def coin_end(mdp, policy, log: Log, sign: float) -> float:
 
 def resampled(mdp, policy, log: Log, rng: np.random.Generator) -> tuple[float, float]:
     """Quantiles of the plug-in value over resampled episodes (of single transitions where every row is one)."""
-    count, found = log.episode.max() + 1, []
+    count, values = log.episode.max() + 1, []
     for _ in range(RESAMPLES):
         times = np.bincount(rng.integers(0, count, count), minlength=count)[log.episode].astype(float)
-        found.append(plug_in(mdp, policy, log, times / times.sum())[0])
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        values.append(plug_in(mdp, policy, log, times / times.sum())[0])
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 

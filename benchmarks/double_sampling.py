@@ -43,9 +43,9 @@ def exact(name: str, mdp: tabular.TabularMDP, log: tabular.Log) -> tuple[np.ndar
 
 def cloned(mdp: tabular.TabularMDP, log: tabular.Log, weight: np.ndarray) -> np.ndarray:
     """pi(a|s) in proportion to share times weight; uniform where nothing is cloned."""
-    found = tabular.pairs(log)
+    pairs = tabular.pairs(log)
     mass = np.zeros((mdp.states, mdp.actions))
-    np.add.at(mass, (log.state, log.action), log.share * weight[found.row])
+    np.add.at(mass, (log.state, log.action), log.share * weight[pairs.row])
     whole = mass.sum(1, keepdims=True)
     return np.where(whole > 0, mass / np.where(whole > 0, whole, 1), 1 / mdp.actions)
 
@@ -64,8 +64,8 @@ def learned(name: str, option: str, transitions, log: tabular.Log) -> tuple[np.n
     residual = np.asarray(batch.reward) + settings["discount"] * np.asarray(batch.mask) * v_next - v
     if state.next_state is not None:
         residual = np.asarray(state.next_state.params(batch.obs, batch.action)[0], np.float64) - v
-    weight, found = tabular.CURVES[DIVERGENCE].weight(residual), tabular.pairs(log)
-    return value, np.bincount(found.row, weight) / np.bincount(found.row)
+    weight, pairs = tabular.CURVES[DIVERGENCE].weight(residual), tabular.pairs(log)
+    return value, np.bincount(pairs.row, weight) / np.bincount(pairs.row)
 
 
 def errors(name: str, option: str, seed: int) -> tuple[float, float, float]:
@@ -85,8 +85,8 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for name in ("vdice-true", "sdice"):
         for option in ("off", "policy", "both"):
-            found = np.median([errors(name, option, seed) for seed in SEEDS], axis=0)
-            print(f"| `{name}` | `{option}` | {found[0]:.1e} | {found[1]:.1e} | {found[2]:+.4f} |", flush=True)
+            median = np.median([errors(name, option, seed) for seed in SEEDS], axis=0)
+            print(f"| `{name}` | `{option}` | {median[0]:.1e} | {median[1]:.1e} | {median[2]:+.4f} |", flush=True)
 
 
 if __name__ == "__main__":

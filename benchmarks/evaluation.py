@@ -69,7 +69,7 @@ def measure(ways: dict[str, Callable[[], int]], seconds: float) -> dict[str, flo
             began = time.perf_counter()
             steps = way()
             rates[name].append(steps / (time.perf_counter() - began))
-    return {name: max(found) for name, found in rates.items()}
+    return {name: max(each) for name, each in rates.items()}
 
 
 def compare(env_id: str, hidden: int, seconds: float) -> dict[str, float]:
@@ -108,10 +108,10 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*is out of date.*")
     results = {}
     for hidden in args.hidden:
-        found = results[hidden] = compare(args.env, hidden, args.seconds)
+        rates = results[hidden] = compare(args.env, hidden, args.seconds)
         print(f"{args.env}, policy {hidden}-{hidden}")
-        for name, rate in found.items():
-            print(f"  {name:<22}{rate:>9.0f} steps/s   {rate / found['plain loop']:.2f} x")
+        for name, rate in rates.items():
+            print(f"  {name:<22}{rate:>9.0f} steps/s   {rate / rates['plain loop']:.2f} x")
     if args.json:
         told = {"env": args.env, "machine": platform.processor() or platform.machine(), "steps_per_second": results}
         args.json.write_text(json.dumps(told, indent=1) + "\n")

@@ -51,16 +51,16 @@ def readers(run: Path, data: str) -> dict[str, Callable[[Path], Any]]:
     observations = np.random.default_rng(0).normal(size=(32, 4))
 
     def policy(which: str, path: Path) -> Any:
-        found = odice.Policy.load(path / "policy" / which)
-        return found.outputs(observations).tobytes(), json.dumps(dict(found.about), sort_keys=True)
+        policy = odice.Policy.load(path / "policy" / which)
+        return policy.outputs(observations).tobytes(), json.dumps(dict(policy.about), sort_keys=True)
 
     def checkpoint(path: Path) -> Any:
         checkpoints = Checkpoints(path / "checkpoints")
         try:
-            found = checkpoints.restore(lambda facts: {"state": like})
+            restored = checkpoints.restore(lambda facts: {"state": like})
         finally:
             checkpoints.close()
-        return found and (found.step, digest(found.arrays), json.dumps(found.facts, sort_keys=True))
+        return restored and (restored.step, digest(restored.arrays), json.dumps(restored.facts, sort_keys=True))
 
     return {
         "config.json": lambda path: odice.Run.open(path).config,
@@ -94,7 +94,7 @@ def flips(folder: Path, count: int, seed: int = 0) -> dict[str, Counter]:
     read = readers(run, data)
     expected = {name: each(run) for name, each in read.items()}
     kinds = {name: _files(run / name) for name in read} | {"checkpoints": _files(run / "checkpoints" / "60")}
-    found: dict[str, Counter] = {name: Counter() for name in read}
+    counts: dict[str, Counter] = {name: Counter() for name in read}
     shutil.copytree(run, copy)
     for i in range(count):
         name = list(kinds)[i % len(kinds)]
@@ -103,18 +103,18 @@ def flips(folder: Path, count: int, seed: int = 0) -> dict[str, Counter]:
         content = bytearray(path.read_bytes())
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(content)
-        found[name][outcome(read[name], copy, expected[name])] += 1
+        counts[name][outcome(read[name], copy, expected[name])] += 1
         if name == "checkpoints":  # what is damaged was moved away
             shutil.rmtree(copy)
             shutil.copytree(run, copy)
         else:
             shutil.copyfile(whole, path)
-    return found
+    return counts
 
 
 def _files(path: Path) -> list[Path]:
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [each for each in found if each.is_file() and each.name not in UNREAD and each.stat().st_size]
+    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [each for each in paths if each.is_file() and each.name not in UNREAD and each.stat().st_size]
 
 
 def main() -> int:
@@ -123,10 +123,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="odice-flips-") as folder:
-        found = flips(Path(folder), arguments.flips, arguments.seed)
-    for name, counts in found.items():
+        outcomes = flips(Path(folder), arguments.flips, arguments.seed)
+    for name, counts in outcomes.items():
         print(f"{name:20} {dict(sorted(counts.items()))}")
-    total = sum(found.values(), Counter())
+    total = sum(outcomes.values(), Counter())
     print(f"{total.total()} flips: {dict(sorted(total.items()))}")
     return 1 if total["silent"] or total["traceback"] else 0
 

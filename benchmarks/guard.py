@@ -150,8 +150,8 @@ def corruptions(obs: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -
 
 def of_another_log(path: str, rows: int = ROWS) -> np.ndarray:
     """States of another agent's log. Each episode's first 20 steps are left out: all agents start alike."""
-    found = np.concatenate([episode.observations[20:-1] for episode in odice.load(path)])
-    return found[np.random.default_rng(0).permutation(len(found))[:rows]]
+    states = np.concatenate([episode.observations[20:-1] for episode in odice.load(path)])
+    return states[np.random.default_rng(0).permutation(len(states))[:rows]]
 
 
 def another_gait(seed: int = 0, rows: int = ROWS) -> np.ndarray:
@@ -159,17 +159,17 @@ def another_gait(seed: int = 0, rows: int = ROWS) -> np.ndarray:
     left out."""
     import gymnasium
 
-    env, found, rng = gymnasium.make("Hopper-v5"), [], np.random.default_rng(seed)
-    while len(found) < rows:
+    env, states, rng = gymnasium.make("Hopper-v5"), [], np.random.default_rng(seed)
+    while len(states) < rows:
         obs, _ = env.reset(seed=int(rng.integers(1 << 30)))
         speed, phase = rng.uniform(0.05, 0.5), rng.uniform(0, 6.28, 3)
         for t in range(200):
             obs, _, over, _, _ = env.step(np.sin(speed * t + phase).astype(np.float32))
             if t >= 20:
-                found.append(obs)
+                states.append(obs)
             if over:
                 break
-    return np.asarray(found[:rows], np.float32)
+    return np.asarray(states[:rows], np.float32)
 
 
 def auc(usual: np.ndarray, odd: np.ndarray) -> float:
@@ -215,9 +215,9 @@ def measure(name: str, dataset: Dataset, steps: int, others: dict[str, np.ndarra
     print("|---|---|" + "---|" * (len(odd) + 1))
     for label, score in candidates.items():
         base, limit = score(usual), _exceeded(np.sort(score(unseen)), 0.01)
-        found = {what: (auc(base, score(states)), (score(states) > limit).mean()) for what, states in odd.items()}
-        cells = [f"{area:.3f} ({100 * share:.0f} %)" for area, share in found.values()]
-        mean = np.mean([area for area, _ in found.values()])
+        measured = {what: (auc(base, score(states)), (score(states) > limit).mean()) for what, states in odd.items()}
+        cells = [f"{area:.3f} ({100 * share:.0f} %)" for area, share in measured.values()]
+        mean = np.mean([area for area, _ in measured.values()])
         print(f"| {label} | {100 * (base > limit).mean():.2f} % | {' | '.join(cells)} | {mean:.3f} |", flush=True)
     cost(guard, usual)
 

@@ -130,20 +130,20 @@ def table(out: Path) -> None:
     reasons: Counter[str] = Counter()
     print("| world | setting | truth: share of the behavior's worth | what health said |\n|---|---|---|---|")
     for file in sorted(out.glob("*.json")):
-        found = json.loads(file.read_text())
-        for run in found["runs"]:
+        record = json.loads(file.read_text())
+        for run in record["runs"]:
             truth = run["truth"]
             if truth is not None:  # by the limits of today
-                run |= weigh(entry(found["setting"].partition(",")[0]), run["measures"]).to_dict()
+                run |= weigh(entry(record["setting"].partition(",")[0]), run["measures"]).to_dict()
             kind = "failed" if truth is None or truth < FAILED else "good" if truth >= GOOD else "between"
             counts[kind, run["verdict"]] += 1
             if kind == "failed":
                 for finding in run.get("findings", []):
                     if finding["stop"]:
                         reasons[finding["metric"]] += 1
-        truths = ", ".join("-" if run["truth"] is None else f"{run['truth']:.2f}" for run in found["runs"])
-        said = ", ".join(f"{n} {verdict}" for verdict, n in Counter(run["verdict"] for run in found["runs"]).items())
-        print(f"| {found['world']} | {found['setting']} | {truths} | {said} |")
+        truths = ", ".join("-" if run["truth"] is None else f"{run['truth']:.2f}" for run in record["runs"])
+        said = ", ".join(f"{n} {verdict}" for verdict, n in Counter(run["verdict"] for run in record["runs"]).items())
+        print(f"| {record['world']} | {record['setting']} | {truths} | {said} |")
     verdicts = ("good", "not checked", "watch", "do not deploy", "diverged")
     print("\n| the run was | " + " | ".join(verdicts) + " | runs |\n|---|---|---|---|---|---|")
     for kind in ("good", "between", "failed"):

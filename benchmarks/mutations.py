@@ -194,14 +194,14 @@ def main(only: list[str], tests: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="odice-mutations-") as temporary:
         copy(Path(temporary) / "right")
         for each in sorted({mistake.tests for mistake in chosen}):
-            if found := failure(Path(temporary) / "right", each):
-                sys.exit(f"{found} fails without any mistake; that must be mended first")
+            if test := failure(Path(temporary) / "right", each):
+                sys.exit(f"{test} fails without any mistake; that must be mended first")
         for i, mistake in enumerate(chosen):
             folder, begin = Path(temporary) / str(i), time.monotonic()
             copy(folder, mistake)
-            found = failure(folder, mistake.tests)
-            missed += found is None
-            caught = f"caught by {found}" if found else "NOT CAUGHT"
+            test = failure(folder, mistake.tests)
+            missed += test is None
+            caught = f"caught by {test}" if test else "NOT CAUGHT"
             print(f"{mistake.name:<40}{caught}  ({time.monotonic() - begin:.0f} s)", flush=True)
             shutil.rmtree(folder)
     print(f"{len(chosen) - missed} of {len(chosen)} mistakes caught")

@@ -137,11 +137,11 @@ def without_demonstrations(data: Transitions) -> Transitions:
 def tables(row: Row) -> dict[str, Any]:
     """A row's settings, for tables."""
     fields = entry(row.algo).config.__dataclass_fields__
-    found: dict[str, Any] = {name: () for name in fields if name.endswith("_hidden")}
-    found |= {name: 0.01 for name in fields if name.endswith("_lr")}
+    values: dict[str, Any] = {name: () for name in fields if name.endswith("_hidden")}
+    values |= {name: 0.01 for name in fields if name.endswith("_lr")}
     shared = {"discount": 0.9, "batch_size": 256, "discriminator_steps": 1000, "layer_norm": False, "cosine_steps": 0}
-    found |= {name: value for name, value in shared.items() if name in fields}
-    return found | row.settings
+    values |= {name: value for name, value in shared.items() if name in fields}
+    return values | row.settings
 
 
 def probabilities(policy: Any) -> np.ndarray:
@@ -152,7 +152,7 @@ def table_row(row: Row, updates: int) -> str:
     length = {"total_steps": updates} if row.algo == "idrl" else {}
     algo = make(row.algo, Spec(STATES, ACTIONS, discrete=True), **tables(row), **length)
     chunk, begin = make_chunk(algo, 256, updates // 4), jax.jit(lambda seed: initial_state(algo, seed))
-    found = []
+    rows = []
     for seed in range(5):
         it = world(seed)
         data = it.data if algo.expert else without_demonstrations(it.data)
@@ -164,8 +164,8 @@ def table_row(row: Row, updates: int) -> str:
         low, high = worth(it.behavior), worth(it.best)
         scores = [100 * (worth(pi) - low) / (high - low) for pi in (policy, np.eye(ACTIONS)[policy.argmax(1)])]
         said = float(metrics.get("cost_estimate", np.nan))  # of the last quarter
-        found.append([*scores, float(np.sum(tabular.visitation(it.mdp, policy) * it.cost)), said])
-    mean = np.mean(found, axis=0)
+        rows.append([*scores, float(np.sum(tabular.visitation(it.mdp, policy) * it.cost)), said])
+    mean = np.mean(rows, axis=0)
     said = "" if np.isnan(mean[3]) else f"{mean[3]:.2f}"
     return f"| {row.label} | {mean[0]:.0f} | {mean[1]:.0f} | {mean[2]:.2f} | {said} |"
 

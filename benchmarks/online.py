@@ -44,8 +44,8 @@ def main() -> None:
             scores = []
             for seed in range(options.seeds):
                 folder = options.out / env.replace("/", "-") / name.replace(", ", "-").replace(" ", "-") / str(seed)
-                found = train(env, folder, budget=budget, seed=seed, training=training, quiet=True)
-                scores.append(float(np.mean([mean for _, mean in found.curve[-5:]])))
+                result = train(env, folder, budget=budget, seed=seed, training=training, quiet=True)
+                scores.append(float(np.mean([mean for _, mean in result.curve[-5:]])))
             cells.append(", ".join(f"{score:.1f}" for score in scores))
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

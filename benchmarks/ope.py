@@ -89,7 +89,7 @@ def open_log(name: str, folders: list[Path]) -> Dataset:
 
 def make_policies(name: str, data: Dataset, folder: Path) -> dict[str, Policy]:
     """The policies of a log, by name; trained if they are not there."""
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for algo, settings in algorithms(WORLDS[name].kind).items():
         run = folder / "runs" / algo
         if not (run / "result.json").exists():
@@ -98,10 +98,10 @@ def make_policies(name: str, data: Dataset, folder: Path) -> dict[str, Policy]:
                 data, algo=algo, env="none", out=str(run), quiet=True, allow=("all",), holdout=0.5, **every, **settings
             )
         for step in CHECKPOINTS:
-            found[f"{algo}-{step}"] = Policy.load(run / "policy" / f"step-{step}")
+            policies[f"{algo}-{step}"] = Policy.load(run / "policy" / f"step-{step}")
         for level in NOISE:
-            found[f"{algo}-noise-{level:g}"] = perturbed(found[f"{algo}-{CHECKPOINTS[-1]}"], level, len(found))
-    return found
+            policies[f"{algo}-noise-{level:g}"] = perturbed(policies[f"{algo}-{CHECKPOINTS[-1]}"], level, len(policies))
+    return policies
 
 
 def perturbed(policy: Policy, noise: float, seed: int) -> Policy:
@@ -175,11 +175,14 @@ def run(args) -> None:
                 continue
             episodes = args.episodes * (10 if WORLDS[name].kind in ("discrete", "ward") else 1)
             truth = true_returns(policy, WORLDS[name], data, episodes)
-            found = estimate(policy, data, discount=DISCOUNT)
+            estimates = estimate(policy, data, discount=DISCOUNT)
             row = {"mean": truth.mean(0)[0], "error": truth.std(0)[0] / len(truth) ** 0.5}
             health = policy.about.get("health", {}).get("verdict") if "noise" not in label else None
-            save(file, {**found.to_dict(), "truth": row, "health": health})
-            print(f"{name} {label}: true {row['mean']:.3g} of {found.behavior.mean:.3g}, {found.verdict}", flush=True)
+            save(file, {**estimates.to_dict(), "truth": row, "health": health})
+            print(
+                f"{name} {label}: true {row['mean']:.3g} of {estimates.behavior.mean:.3g}, {estimates.verdict}",
+                flush=True,
+            )
 
 
 def table(out: Path) -> None:

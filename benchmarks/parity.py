@@ -85,12 +85,12 @@ def shadow(state: Any) -> Any:
     """The state in float64, with names in the places of its optimizers' states."""
     exact = lambda tree: rebuilt(tree, support.flatten(tree)) if jax.tree.leaves(tree) else tree
 
-    def part(name: str, found: Any) -> Any:
-        if isinstance(found, Learned):
-            return Learned(exact(found.params), Name(name))
-        if isinstance(found, tuple) and any(isinstance(inner, Learned) for inner in found):
-            return inside(found, f"{name}.")
-        return exact(found)
+    def part(name: str, value: Any) -> Any:
+        if isinstance(value, Learned):
+            return Learned(exact(value.params), Name(name))
+        if isinstance(value, tuple) and any(isinstance(inner, Learned) for inner in value):
+            return inside(value, f"{name}.")
+        return exact(value)
 
     def inside(parts: Any, prefix: str = "") -> Any:
         return parts._replace(**{name: part(prefix + name, getattr(parts, name)) for name in parts._fields})
@@ -128,7 +128,7 @@ def run(case: Case) -> list[float]:
     module = importlib.import_module(f"tests.algos.{case.module}")
     algo = make(case.algo, SPEC, **case.settings)
     update, ours = jax.jit(algo.update), algo.init(jax.random.key(1))
-    theirs, adam, found = shadow(ours), Adam(), []
+    theirs, adam, differences = shadow(ours), Adam(), []
     module.adam = adam
     key = getattr(module, "KEY", jax.random.key(0))
     for i in range(max(UPDATES)):
@@ -137,8 +137,8 @@ def run(case: Case) -> list[float]:
         numbers = case.numpy_update(module, theirs, batch)
         theirs = replaced(theirs, numbers)
         if i + 1 in UPDATES:
-            found.append(difference(ours, theirs, numbers))
-    return found
+            differences.append(difference(ours, theirs, numbers))
+    return differences
 
 
 def batch_of(case: Case, module: Any, seed: int) -> Any:
@@ -220,8 +220,8 @@ def cql() -> Case:
     module = importlib.import_module("tests.algos.test_cql")
 
     def step(m, state, batch):
-        found = m.numpy_update(state, batch)
-        return {name: found[name] for name in ("policy", "critic", "target", "log_alpha")}
+        after = m.numpy_update(state, batch)
+        return {name: after[name] for name in ("policy", "critic", "target", "log_alpha")}
 
     return Case("cql", "cql", "test_cql", module.LINEAR, "CORL's CQL", step)
 
@@ -311,16 +311,16 @@ def union(name: str, against: str) -> Case:
 
         x = m.numpy_residual(v, reward, batch)
         weight = np.exp(x / beta) / np.mean(np.exp(x / beta))
-        found: Numbers = {"discriminator": c, "value": v, "actor": actor}
+        after: Numbers = {"discriminator": c, "value": v, "actor": actor}
         if name != "smodice" or state.step < 1:
             slope = support.slope(lambda theta: m.numpy_discriminator_loss(name, theta, batch, own), c)
-            found["discriminator"] = m.adam(c, slope, state.discriminator.opt_state, 3e-4)
+            after["discriminator"] = m.adam(c, slope, state.discriminator.opt_state, 3e-4)
         if name != "smodice" or state.step >= 1:
-            found["value"] = m.adam(v, support.slope(value_loss, v), state.value.opt_state, 3e-4)
+            after["value"] = m.adam(v, support.slope(value_loss, v), state.value.opt_state, 3e-4)
             cloning = lambda theta: -np.mean(weight * m.squashed_log_prob(theta, batch))
             gradient = np.append(support.slope(cloning, pi), 0.0)  # the weight of the entropy does not learn here
-            found["actor"] = m.adam(actor, gradient, state.actor.opt_state, 3e-4)
-        return found
+            after["actor"] = m.adam(actor, gradient, state.actor.opt_state, 3e-4)
+        return after
 
     return Case(name, name, "test_union", settings, against, step)
 
@@ -384,8 +384,8 @@ def file_lines() -> Iterator[str]:
     The rest is the equations, what each setting means, comments and blank lines.
     """
     names: dict[Path, list[str]] = {}
-    for name, found in algorithms().items():
-        names.setdefault(Path(inspect.getfile(found.factory)), []).append(name)
+    for name, algorithm in algorithms().items():
+        names.setdefault(Path(inspect.getfile(algorithm.factory)), []).append(name)
     shared = {"union.py", "implicit_q.py", "inverse_q.py", "semi_dice.py", "td3.py"}
     names |= {Path(support.make.__code__.co_filename).parent / name: [] for name in sorted(shared)}
     yield "| file | algorithms | lines | of them code |\n|---|---|---|---|"

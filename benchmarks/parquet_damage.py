@@ -75,18 +75,18 @@ def work(path: Path, first: int, last: int) -> None:
 
 
 def count(path: Path, files: int) -> Counter:
-    found, first = Counter(), 0
+    kinds, first = Counter(), 0
     while first < files:
         command = [sys.executable, __file__, "--work", str(path), str(first), str(files)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         lines = done.stdout.splitlines()
         if not lines:
             raise SystemExit(f"{path}: the process could not start")
-        found.update(
+        kinds.update(
             line.split()[1] if len(line.split()) > 1 else f"death by signal {-done.returncode}" for line in lines
         )
         first = int(lines[-1].split()[0]) + 1
-    return found
+    return kinds
 
 
 def count_kinds(files: int) -> dict[str, Counter]:
@@ -103,10 +103,10 @@ def main() -> int:
     if arguments.work:
         work(Path(arguments.work[0]), int(arguments.work[1]), int(arguments.work[2]))
         return 0
-    found = count_kinds(arguments.files)
-    for name, counts in found.items():
+    outcomes = count_kinds(arguments.files)
+    for name, counts in outcomes.items():
         print(f"{name:8} {dict(sorted(counts.items()))}")
-    return 0 if {outcome for counts in found.values() for outcome in counts} <= {"read", "refused"} else 1
+    return 0 if {outcome for counts in outcomes.values() for outcome in counts} <= {"read", "refused"} else 1
 
 
 if __name__ == "__main__":

@@ -95,10 +95,10 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     state = initial_state(algo, 0)
 
     def advance(first: int):
-        found, _ = jax.block_until_ready(chunk(state, source, 0, first))
+        after, _ = jax.block_until_ready(chunk(state, source, 0, first))
         if isinstance(chunk, StreamedChunk):
             chunk.wait()
-        return found
+        return after
 
     state, step = advance(0), length
     answer({"ready": True})
@@ -110,8 +110,8 @@ def work(mode: str, store: Path, length: int, batch: int) -> None:
     answer({"peak": memory("VmHWM"), "at_end": memory("VmRSS"), "state": digest.hexdigest()})
 
 
-def answer(found: dict) -> None:
-    print(json.dumps(found), flush=True)
+def answer(facts: dict) -> None:
+    print(json.dumps(facts), flush=True)
 
 
 class Worker:
@@ -132,9 +132,9 @@ class Worker:
 
     def finish(self) -> dict:
         self._pipe("stdin").close()
-        found = self._answer()
+        line = self._answer()
         self._process.wait()
-        return found
+        return line
 
     def kill(self) -> None:
         self._process.kill()
@@ -168,7 +168,7 @@ def compare(args: argparse.Namespace) -> bool:
         for mode in ("memory", "disk"):
             workers[mode] = Worker(mode, args.dir / "store", args)
         turns = [{mode: worker.turn() for mode, worker in workers.items()} for _ in range(args.chunks)]
-        found = {mode: worker.finish() for mode, worker in workers.items()}
+        results = {mode: worker.finish() for mode, worker in workers.items()}
     finally:
         for worker in workers.values():
             worker.kill()
@@ -177,19 +177,19 @@ def compare(args: argparse.Namespace) -> bool:
         print(
             f"{mode:>6}: {args.length / seconds:7.1f} updates/s, {1e3 * processor / args.length:.2f} ms of processor "
             "time "
-            f"per update, resident at most {found[mode]['peak'] / 1e9:.2f} GB, at the end "
-            f"{found[mode]['at_end'] / 1e9:.2f} GB"
+            f"per update, resident at most {results[mode]['peak'] / 1e9:.2f} GB, at the end "
+            f"{results[mode]['at_end'] / 1e9:.2f} GB"
         )
     ratios = sorted(turn["memory"]["seconds"] / turn["disk"]["seconds"] for turn in turns)
-    ratio, held = statistics.median(ratios), found["memory"]["at_end"]
+    ratio, held = statistics.median(ratios), results["memory"]["at_end"]
     print(f"ratio {ratio:.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f} over {len(turns)} turns")
     print(
         f"memory: {held / size:.2f} x the data in all, {(held - alone) / size:.2f} x without the {alone / 1e9:.2f} GB "
         "that the "
         "libraries and the program take"
     )
-    same = found["disk"]["state"] == found["memory"]["state"]
-    fits = found["disk"]["peak"] <= args.limit_gb * 1e9
+    same = results["disk"]["state"] == results["memory"]["state"]
+    fits = results["disk"]["peak"] <= args.limit_gb * 1e9
     print(f"same result: {same}; under {args.limit_gb} GB: {fits}")
     return same and fits and ratio >= 0.8
 

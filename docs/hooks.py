@@ -187,7 +187,12 @@ def api_page() -> str:
 
 def schema_page() -> str:
     """The entries of a schema: one row for each field of `Schema`."""
-    lines = ["# Schema entries", "", "What a schema file may say about a table. [Tables](../howto/tables.md) explains it.", ""]
+    lines = [
+        "# Schema entries",
+        "",
+        "What a schema file may say about a table. [Tables](../howto/tables.md) explains it.",
+        "",
+    ]
     lines += ["| entry | flag | meaning | usual names |", "|---|---|---|---|"]
     for entry, meaning in HELP.items():
         flag = f"`--{FLAGS[entry].replace('_', '-')}`" if entry in FLAGS else ""

@@ -151,9 +151,7 @@ def _runs(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[li
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _report(
-    flags: ReproduceFlags, runs: list[SweepRun], places: list[StudyRun], missing: list[str], out: Path
-) -> None:
+def _report(flags: ReproduceFlags, runs: list[SweepRun], places: list[StudyRun], missing: list[str], out: Path) -> None:
     from dataclasses import replace
 
     from odice.experiments import reproduction

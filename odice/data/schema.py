@@ -29,12 +29,12 @@ def _entry(help: str, *, flag: str | None = "{}", default: Any = None) -> Any:
 
 
 def _column(help: str) -> Any:
-    """A role that one column plays. `--reward` of `odice train` is the reward map: flags name columns as such."""
+    """A role that one column plays. `--reward` of `odice train` is the reward map, so its flag says column."""
     return _entry(help, flag="{}_column")
 
 
 def _columns(help: str) -> Any:
-    """A role that several columns play together."""
+    """A role that several columns play."""
     return _entry(help, flag="{}_columns", default=())
 
 

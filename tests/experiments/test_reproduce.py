@@ -304,9 +304,7 @@ def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
     assert len(runs) == 5 + 5 * 2
     assert "hospital-local/odice-lam=0.8-eta=1.0/seed-0" in names(runs)
     assert all(run.settings.config.batch_size == 32 for run in runs)
-    held, _, _ = study_runs(
-        STUDIES["sensitivity"], sources, (), StudyOptions(seeds=1, settings={"eta": 0.3}), tmp_path
-    )
+    held, _, _ = study_runs(STUDIES["sensitivity"], sources, (), StudyOptions(seeds=1, settings={"eta": 0.3}), tmp_path)
     assert len(held) == 5 + 5  # one eta is no axis
     assert {run.settings.config.eta for run in held if run.settings.options.algo == "odice"} == {0.3}
     with pytest.raises(OdiceError, match="Did you mean 'batch_size'"):

@@ -19,6 +19,7 @@ from odice.data.schema import HELP, SINGLE
 ROWS = 100_000
 """Rows that are read to describe a column."""
 
+
 def draft(log: Path, out: Path) -> tuple[str, tuple[str, ...]]:
     """Return the text of a schema file, and the questions that a person still has to answer."""
     frame = scan_first(log)

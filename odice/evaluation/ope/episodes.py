@@ -232,8 +232,8 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     complete = data.terminated | (data.lengths >= horizon)
     if complete.sum() < 2:
         raise OdiceError(
-            f"{source}: {complete.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log does "
-            f"not say what {horizon} steps earn; give a smaller --horizon."
+            f"{source}: {complete.sum()} of {data.n_episodes} episodes terminate or last {horizon} steps, so the log "
+            f"does not say what {horizon} steps earn; give a smaller --horizon."
         )
     return horizon
 
