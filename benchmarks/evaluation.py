@@ -113,8 +113,8 @@ def main() -> None:
         for name, rate in rates.items():
             print(f"  {name:<22}{rate:>9.0f} steps/s   {rate / rates['plain loop']:.2f} x")
     if args.json:
-        told = {"env": args.env, "machine": platform.processor() or platform.machine(), "steps_per_second": results}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        record = {"env": args.env, "machine": platform.processor() or platform.machine(), "steps_per_second": results}
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

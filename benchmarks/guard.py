@@ -224,10 +224,10 @@ def measure(name: str, dataset: Dataset, steps: int, others: dict[str, np.ndarra
 
 def cost(guard: Any, obs: np.ndarray) -> None:
     one, many = obs[0].astype(np.float32), obs.astype(np.float32)
-    alone, together = _microseconds(lambda: guard.score(one), 300), _microseconds(lambda: guard.score(many), 3)
+    single, batched = _microseconds(lambda: guard.score(one), 300), _microseconds(lambda: guard.score(many), 3)
     size = sum(getattr(guard, part).nbytes for part in ("center", "scale", "whiten", "states"))
     print(
-        f"\nthe guard: {alone:.0f} us for one state, {together / len(obs):.2f} us per state of {len(obs):,}; "
+        f"\nthe guard: {single:.0f} us for one state, {batched / len(obs):.2f} us per state of {len(obs):,}; "
         f"{size / 1e3:.0f} kB"
     )
 

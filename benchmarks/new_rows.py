@@ -202,23 +202,23 @@ def costly(log: Dataset) -> Dataset:
 
 def hopper_row(row: Row, out: Path, updates: int) -> str:
     log = odice.load(LOG)
-    asked: dict[str, Any] = {"algo": row.algo, "steps": updates, "eval_every": updates, "quiet": True, "holdout": 0.0}
+    options: dict[str, Any] = {"algo": row.algo, "steps": updates, "eval_every": updates, "quiet": True, "holdout": 0.0}
     fields = entry(row.algo).config.__dataclass_fields__
-    asked |= {name: (64, 64) for name in fields if name.endswith("_hidden")} | {"batch_size": 128}
-    asked |= {"discriminator_steps": updates // 5} if "discriminator_steps" in fields else {}
-    asked |= {"checkpoint_every": updates, "out": out / row.label.replace(" ", "-").replace("`", ""), **row.settings}
+    options |= {name: (64, 64) for name in fields if name.endswith("_hidden")} | {"batch_size": 128}
+    options |= {"discriminator_steps": updates // 5} if "discriminator_steps" in fields else {}
+    options |= {"checkpoint_every": updates, "out": out / row.label.replace(" ", "-").replace("`", ""), **row.settings}
     if row.algo in ("copti-dice", "cors-dice"):
         log = costly(log)
         assert log.costs is not None
-        asked.setdefault("cost_limit", SAVING * float(np.mean(log.costs)))
+        options.setdefault("cost_limit", SAVING * float(np.mean(log.costs)))
     if row.reward != 1.0:
-        asked["reward_scale"] = row.reward
+        options["reward_scale"] = row.reward
     if entry(row.algo).factory(entry(row.algo).config(), Spec(11, 3)).expert:
         best = np.argsort(log.returns)[-10:]
         rest = np.setdiff1d(np.arange(log.n_episodes), best)
-        run = odice.imitate(log.select(best), suboptimal=log.select(rest), **asked)
+        run = odice.imitate(log.select(best), suboptimal=log.select(rest), **options)
     else:
-        run = odice.train(log, **asked)
+        run = odice.train(log, **options)
     lines = (run.path / "evaluations.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     metrics = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])

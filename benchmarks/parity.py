@@ -391,13 +391,13 @@ def file_lines() -> Iterator[str]:
     yield "| file | algorithms | lines | of them code |\n|---|---|---|---|"
     for path, registered in names.items():
         text = path.read_text()
-        told = {line for node in ast.walk(ast.parse(text)) for line in _told(node)}
-        code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in told]
+        prose = {line for node in ast.walk(ast.parse(text)) for line in _prose_lines(node)}
+        code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in prose]
         code = [line for line in code if not line.lstrip().startswith("#")]
         yield f"| {path.name} | {', '.join(registered)} | {len(text.splitlines())} | {len(code)} |"
 
 
-def _told(node: ast.AST) -> range:
+def _prose_lines(node: ast.AST) -> range:
     """The lines of a string that stands by itself: a docstring, or what a setting means."""
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)):
         return range(0)

@@ -71,7 +71,7 @@ def in_ram(data):
     return replace(data, **copies)
 
 
-# --- a process that trains when it is told to -------------------------------------------------------------------------
+# --- a process that trains on request ---------------------------------------------------------------------------------
 
 
 def work(mode: str, store: Path, length: int, batch: int) -> None:

@@ -240,7 +240,7 @@ def _returns(seen: Dataset, discount: float, fitted: Any, rng: np.random.Generat
     return low, high
 
 
-def look(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, float]:
+def holdout_measures(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, float]:
     """How the policy and V do on held-out transitions, and on as many that were trained on."""
     if probe.held is None:
         return {}

@@ -27,7 +27,7 @@ from odice.data.dataset import Dataset
 from odice.data.transitions import to_transitions
 from odice.errors import Diverged, Interrupted, OdiceError
 from odice.training.devices import SEED, Devices, put
-from odice.training.holdout import look
+from odice.training.holdout import holdout_measures
 from odice.training.hosts import agree, from_first
 from odice.training.prepare import sample
 from odice.training.recorder import Context, Recorder
@@ -263,7 +263,7 @@ class Loop:
         """How the policy and V do on held-out transitions; with --diagnostics also the feature products."""
         value = self._settings.algorithm.value
         network = None if value is None else value(state)
-        measures = look(self._algo.policy(state), network, self._prepared.probe, self._settings.discount)
+        measures = holdout_measures(self._algo.policy(state), network, self._prepared.probe, self._settings.discount)
         if self._sample is None or network is None:
             return measures
         return measures | {name: float(number) for name, number in feature_products(network, self._sample).items()}

@@ -35,8 +35,8 @@ def small(folder, budget=300, **options):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
     return folder, small(folder, target=1e9)
 
 
@@ -50,8 +50,8 @@ def same_trained(a, b) -> bool:
     return digest((a.rows, a.policy, a.best)) == digest((b.rows, b.policy, b.best)) and a.curve == b.curve
 
 
-def test_an_unreachable_target_stops_at_the_budget_and_keeps_the_best(whole):
-    folder, result = whole
+def test_an_unreachable_target_stops_at_the_budget_and_keeps_the_best(uninterrupted):
+    folder, result = uninterrupted
     assert result.step == len(result.rows) == 300
     assert result.medium is None
     curve = [(row["step"], row["mean"]) for row in rows(folder / "evaluations.jsonl")]
@@ -63,15 +63,15 @@ def test_an_unreachable_target_stops_at_the_budget_and_keeps_the_best(whole):
     assert not (folder / "policy" / "medium").exists()
 
 
-def test_the_warm_up_is_uniform_and_the_rest_is_not(whole):
-    actions = whole[1].rows[:, 2]
+def test_the_warm_up_is_uniform_and_the_rest_is_not(uninterrupted):
+    actions = uninterrupted[1].rows[:, 2]
     assert np.abs(actions).max() <= 1
     assert abs(np.abs(actions[:60]).mean() - 0.5) < 0.12
 
 
-def test_a_training_that_was_stopped_ends_with_the_same_bytes(whole, tmp_path, monkeypatch):
+def test_a_training_that_was_stopped_ends_with_the_same_bytes(uninterrupted, tmp_path, monkeypatch):
     """Ctrl-C in the middle, then the same command again; a third time there is nothing left to do."""
-    folder, expected = whole
+    folder, expected = uninterrupted
     steps = iter(range(1000))
     add = behavior.Replay.add
 
@@ -104,14 +104,14 @@ def test_what_was_stopped_is_saved_whenever_the_signal_comes(tmp_path, monkeypat
     assert f"stopped at step {step};" in str(stopped.value)
 
 
-def test_a_training_in_two_budgets_is_the_same(whole, tmp_path):
+def test_a_training_in_two_budgets_is_the_same(uninterrupted, tmp_path):
     """`medium` trains a little, `expert` goes on in the same folder."""
     first = small(tmp_path / "run", 210, target=1e9)
     assert first.step == 210
-    assert same_trained(small(tmp_path / "run", target=1e9), whole[1])
+    assert same_trained(small(tmp_path / "run", target=1e9), uninterrupted[1])
 
 
-def test_after_a_kill_the_last_checkpoint_is_continued(whole, tmp_path, monkeypatch):
+def test_after_a_kill_the_last_checkpoint_is_continued(uninterrupted, tmp_path, monkeypatch):
     saves = iter(range(1000))
     save = Checkpoints.save
 
@@ -124,15 +124,15 @@ def test_after_a_kill_the_last_checkpoint_is_continued(whole, tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         small(tmp_path / "run", target=1e9)
     monkeypatch.undo()
-    assert same_trained(small(tmp_path / "run", target=1e9), whole[1])
+    assert same_trained(small(tmp_path / "run", target=1e9), uninterrupted[1])
 
 
-def test_medium_is_the_first_policy_a_third_of_the_way(whole, tmp_path):
+def test_medium_is_the_first_policy_a_third_of_the_way(uninterrupted, tmp_path):
     """The reference of the task is (idle, optimum); `target` stands in the optimum's place."""
     from odice.envs.small import reference
 
     low = reference(LQR)[0]
-    _, result = whole
+    _, result = uninterrupted
     second = result.curve[1][1]
     passing = next(mean for _, mean in result.curve if mean >= second - 1e-6)
     target = low + 3 * (passing - 1e-6 - low)
@@ -167,17 +167,17 @@ def test_schedules_that_contradict_each_other_are_refused():
         Training(num_envs=0)
 
 
-def test_another_configuration_in_the_folder_is_refused(whole):
+def test_another_configuration_in_the_folder_is_refused(uninterrupted):
     with pytest.raises(OdiceError, match="seed: 0 there, 1 now"):
-        small(whole[0], target=1e9, seed=1)
+        small(uninterrupted[0], target=1e9, seed=1)
     with pytest.raises(OdiceError, match="target"):
-        small(whole[0])
+        small(uninterrupted[0])
 
 
-def test_the_folder_says_how_fast_it_was(whole):
-    timing = [json.loads(line) for line in (whole[0] / "timing.jsonl").read_text().splitlines()]
+def test_the_folder_says_how_fast_it_was(uninterrupted):
+    timing = [json.loads(line) for line in (uninterrupted[0] / "timing.jsonl").read_text().splitlines()]
     assert all(row["env_steps_per_second"] > 0 and row["updates_per_second"] > 0 for row in timing)
 
 
-def test_the_state_is_finite(whole):
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(whole[1].policy))
+def test_the_state_is_finite(uninterrupted):
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(uninterrupted[1].policy))

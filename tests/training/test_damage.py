@@ -10,7 +10,7 @@ from odice.errors import OdiceError
 from odice.training.checkpoint import CheckpointWarning
 from odice.training.directory import RunDirectory, read_record
 from odice.training.loggers import JsonLines, LogWarning, rows
-from tests.training.test_resume import content, killed, train, whole  # noqa: F401
+from tests.training.test_resume import content, killed, train, uninterrupted  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -30,36 +30,36 @@ def flip(path, what, bit=0, nth=0):
     [(b"{", 0), (b'"step": 40', 2), (b"\n", 1), (b": 4", 7)],
     ids=["row", "name", "line break", "not text"],
 )
-def test_a_damaged_byte_in_a_log_costs_nothing(tmp_path, whole, name, what, bit):  # noqa: F811
+def test_a_damaged_byte_in_a_log_costs_nothing(tmp_path, uninterrupted, name, what, bit):  # noqa: F811
     """Before, every row after the first that could not be read was cut, and 'best' was that of what was left."""
     killed(tmp_path / "run", 14)
     flip(tmp_path / "run" / name, what, bit)
     damaged = (tmp_path / "run" / name).read_bytes()
     with pytest.warns(LogWarning, match=f"{name} was damaged.*kept as"):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
     assert (tmp_path / "run" / "damaged" / f"{name}.0").read_bytes() == damaged
 
 
-def test_a_flipped_digit_in_a_log_is_noticed(tmp_path, whole):  # noqa: F811
+def test_a_flipped_digit_in_a_log_is_noticed(tmp_path, uninterrupted):  # noqa: F811
     killed(tmp_path / "run", 14)
     flip(tmp_path / "run" / "evaluations.jsonl", b'"mean": ', nth=0)
     path = tmp_path / "run" / "evaluations.jsonl"
-    first = json.loads(whole["evaluations.jsonl"].split(b"\n")[0])["mean"]
-    path.write_bytes(whole["evaluations.jsonl"].replace(f'"mean": {first}'.encode(), b'"mean": 9999.0', 1))
+    first = json.loads(uninterrupted["evaluations.jsonl"].split(b"\n")[0])["mean"]
+    path.write_bytes(uninterrupted["evaluations.jsonl"].replace(f'"mean": {first}'.encode(), b'"mean": 9999.0', 1))
     with pytest.warns(LogWarning, match=r"evaluations.jsonl was damaged"):
         run = train(tmp_path / "run")
-    assert content(run) == whole
+    assert content(run) == uninterrupted
     assert run.result["best"]["mean"] < 9999
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl", "result.json"])
-def test_damage_after_the_end_is_put_right_by_the_same_command(tmp_path, whole, name):  # noqa: F811
+def test_damage_after_the_end_is_put_right_by_the_same_command(tmp_path, uninterrupted, name):  # noqa: F811
     run = train(tmp_path / "run")
     flip(tmp_path / "run" / name, b"0.", 0) if name != "result.json" else flip(tmp_path / "run" / name, b'"mean": ', 1)
     with pytest.raises(OdiceError, match=name):
         odice.Run.open(tmp_path / "run").evaluations if name != "metrics.jsonl" else run.metrics
     with pytest.warns(LogWarning):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
     assert len(odice.Run.open(tmp_path / "run").metrics) == 5
 
 
@@ -84,7 +84,7 @@ def test_files_of_an_older_version_are_read(tmp_path):
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, whole):  # noqa: F811
+def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, uninterrupted):  # noqa: F811
     killed(tmp_path / "other", 14, seed=1)
     killed(tmp_path / "run", 14)
     for step in ("60", "120"):
@@ -98,11 +98,11 @@ def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, whole):  # noqa
     killed(tmp_path / "own", 7)
     shutil.copytree(tmp_path / "own" / "checkpoints" / "60", tmp_path / "run" / "checkpoints" / "60")
     with pytest.warns(CheckpointWarning, match="belongs to another run, of seed 1"):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
 
 
 @pytest.mark.parametrize("change", ["sums", "count", "pending", "step", "logs"])
-def test_the_description_of_a_checkpoint_is_checked(tmp_path, whole, change):  # noqa: F811
+def test_the_description_of_a_checkpoint_is_checked(tmp_path, uninterrupted, change):  # noqa: F811
     """Sums and counts of a row that is half done change its numbers; nothing noticed before."""
     killed(tmp_path / "run", 14)
     (path,) = (tmp_path / "run" / "checkpoints" / "120" / "facts").glob("metadata")
@@ -111,14 +111,14 @@ def test_the_description_of_a_checkpoint_is_checked(tmp_path, whole, change):  #
     facts[change] = {"sums": {"loss": 1.0}, "count": 7, "pending": 80, "step": 121, "logs": {}}[change]
     path.write_text(json.dumps(facts))
     with pytest.warns(CheckpointWarning, match="120: this checkpoint cannot be used"):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_a_checkpoint_under_another_name_is_not_continued(tmp_path, whole):  # noqa: F811
+def test_a_checkpoint_under_another_name_is_not_continued(tmp_path, uninterrupted):  # noqa: F811
     killed(tmp_path / "run", 14)
     (tmp_path / "run" / "checkpoints" / "120").rename(tmp_path / "run" / "checkpoints" / "140")
     with pytest.warns(CheckpointWarning, match="saved at step 120"):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -39,10 +39,10 @@ def test_what_comes_after_the_checkpoint_is_cut(tmp_path):
 def test_a_torn_row_is_dropped(tmp_path, torn):
     path = tmp_path / "metrics.jsonl"
     write(path, 10, 20)
-    whole = path.read_bytes()
-    path.write_bytes(whole + torn.encode())
+    intact = path.read_bytes()
+    path.write_bytes(intact + torn.encode())
     write(path)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == intact
 
 
 def test_numbers_that_json_does_not_know_become_null(tmp_path):

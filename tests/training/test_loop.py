@@ -44,12 +44,12 @@ def leaves(state):
 
 def test_a_run_is_the_same_in_one_chunk_or_in_pieces(transitions):
     algo = make("odice", SPEC, **SMALL)
-    whole, _ = make_chunk(algo, 32, 12)(initial_state(algo, 7), transitions, 7, 0)
+    at_once, _ = make_chunk(algo, 32, 12)(initial_state(algo, 7), transitions, 7, 0)
     piece = make_chunk(algo, 32, 4)
     state = initial_state(algo, 7)
     for first in (0, 4, 8):
         state, _ = piece(state, transitions, 7, first)
-    for a, b in zip(leaves(whole), leaves(state), strict=True):
+    for a, b in zip(leaves(at_once), leaves(state), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -72,7 +72,7 @@ def test_without_patience_nothing_is_estimated(tmp_path, fixed_estimates):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_run_stops_at_the_same_step(tmp_path, fixed_estimates):
-    whole = content(train(tmp_path / "whole"))
+    uninterrupted = content(train(tmp_path / "uninterrupted"))
     for pieces in (5, 4, 1):
 
         def dies(self, length, advance=Loop._advance, left=[pieces]):  # noqa: B006
@@ -85,11 +85,11 @@ def test_an_interrupted_run_stops_at_the_same_step(tmp_path, fixed_estimates):
             patch.setattr(Loop, "_advance", dies)
             with pytest.raises(KeyboardInterrupt):
                 train(tmp_path / "run")
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
 def test_the_estimates_are_by_the_held_out_episodes(tmp_path, monkeypatch):
-    """What a look says is what `odice.estimate` says of the policy that was saved at that step."""
+    """An estimate made during training is what `odice.estimate` says of the policy that was saved at that step."""
     quick = lambda policy, data, **settings: estimate(policy, data, updates=20, **settings)
     monkeypatch.setattr("odice.training.patience.estimate", quick)
     log = line_log(episodes=60)

@@ -51,9 +51,9 @@ def content(run):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def uninterrupted(tmp_path_factory):
     """A run that nobody interrupted."""
-    return content(train(tmp_path_factory.mktemp("whole") / "run"))
+    return content(train(tmp_path_factory.mktemp("uninterrupted") / "run"))
 
 
 def killed(out, pieces=None, **changes):
@@ -73,15 +73,15 @@ def killed(out, pieces=None, **changes):
             train(out, **changes)
 
 
-def test_killed_at_five_moments(tmp_path, whole):
+def test_killed_at_five_moments(tmp_path, uninterrupted):
     for pieces in (5, 9, 2, 7, 3):
         killed(tmp_path / "run", pieces)
-    assert content(train(tmp_path / "run", resume=True)) == whole
+    assert content(train(tmp_path / "run", resume=True)) == uninterrupted
 
 
-def test_a_finished_run_made_longer_is_the_long_run(tmp_path, whole):
+def test_a_finished_run_made_longer_is_the_long_run(tmp_path, uninterrupted):
     train(tmp_path / "run", steps=120)
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
     with pytest.raises(OdiceError, match="steps: 200 there, 120 now"):
         train(tmp_path / "run", steps=120)
     with pytest.raises(OdiceError, match="eval_every: 40 there, 50 now; steps: 200 there, 300 now"):
@@ -101,7 +101,7 @@ def test_a_run_with_a_schedule_says_why_it_cannot_be_longer(tmp_path):
             folder.claim({**config, "settings": {**config["settings"], "lam": 0.6}}, {})
 
 
-def test_stopped_at_random_moments(tmp_path, whole):
+def test_stopped_at_random_moments(tmp_path, uninterrupted):
     """A signal saves on the spot, also in the middle of a row: no update is lost or repeated."""
     for pieces in (1, 3, 0, 1):
         calls = []
@@ -117,20 +117,20 @@ def test_stopped_at_random_moments(tmp_path, whole):
                 train(tmp_path / "run")
         saved = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
         assert any(f"stopped at step {step};" in str(stopped.value) for step in saved)
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_killed_while_an_evaluation_is_under_way(tmp_path, whole, monkeypatch):
+def test_killed_while_an_evaluation_is_under_way(tmp_path, uninterrupted, monkeypatch):
     """The checkpoint at 60 carries the policy of step 40, whose evaluation had not finished."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
         killed(tmp_path / "run", 7)
     assert (tmp_path / "run" / "evaluations.jsonl").read_text() == ""
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["60"]
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_stopped_while_the_next_evaluation_waits_for_the_one_before(tmp_path, whole):
+def test_stopped_while_the_next_evaluation_waits_for_the_one_before(tmp_path, uninterrupted):
     """The checkpoint at 80 remembers both: the one of 40 that goes on, and the one of 80 that could not start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BackgroundEvaluator, "submit", lambda self, policy, seed: Future())
@@ -145,10 +145,10 @@ def test_stopped_while_the_next_evaluation_waits_for_the_one_before(tmp_path, wh
         with pytest.raises(Interrupted, match="stopped at step 80"):
             train(tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["60", "80"]
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_killed_between_the_last_checkpoint_and_the_end(tmp_path, whole, monkeypatch):
+def test_killed_between_the_last_checkpoint_and_the_end(tmp_path, uninterrupted, monkeypatch):
     def die(self):
         raise Killed
 
@@ -156,28 +156,28 @@ def test_killed_between_the_last_checkpoint_and_the_end(tmp_path, whole, monkeyp
         patch.setattr(Loop, "_finish", die)
         killed(tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, whole):
+def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, uninterrupted):
     killed(tmp_path / "run", 14)
     for path in (tmp_path / "run" / "checkpoints" / "120").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="120: this checkpoint cannot be used"):
-        assert content(train(tmp_path / "run")) == whole
+        assert content(train(tmp_path / "run")) == uninterrupted
 
 
-def test_torn_rows_and_temporary_files_are_gone(tmp_path, whole):
+def test_torn_rows_and_temporary_files_are_gone(tmp_path, uninterrupted):
     killed(tmp_path / "run", 14)
     with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
         file.write('{"step": 170, "value_lo')
     (tmp_path / "run" / "policy" / ".last.0123abcd.tmp").mkdir()
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
     assert not [p for p in (tmp_path / "run").rglob(".*") if p.name != ".lock"]
 
 
-def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
+def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, uninterrupted):
     written = JsonLines.write
 
     def full(self, row):
@@ -189,14 +189,14 @@ def test_a_disk_that_fills_up_costs_nothing_but_time(tmp_path, whole):
         patch.setattr(JsonLines, "write", full)
         with pytest.raises(OdiceError, match=r"No space left on device.*its checkpoints are intact"):
             train(tmp_path / "run")
-    assert content(train(tmp_path / "run")) == whole
+    assert content(train(tmp_path / "run")) == uninterrupted
 
 
 @pytest.mark.slow
 def test_seeds_in_one_vmap_resume(tmp_path):
     """One seed's newest checkpoint is missing: all go back to the newest they share."""
     vmapped = {"seeds": 2, "parallel": "vmap"}
-    whole = [content(run) for run in train(tmp_path / "whole", **vmapped).seeds]
+    uninterrupted = [content(run) for run in train(tmp_path / "uninterrupted", **vmapped).seeds]
     killed(tmp_path / "run", 14, **vmapped)
     shutil.rmtree(tmp_path / "run" / "seed-1" / "checkpoints" / "120")
-    assert [content(run) for run in train(tmp_path / "run", **vmapped).seeds] == whole
+    assert [content(run) for run in train(tmp_path / "run", **vmapped).seeds] == uninterrupted
