@@ -9,7 +9,7 @@ DOCS   := $(VENV)/.docs-installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo toy docs notebooks test check unit coverage test-long mutations format bench clean
+.PHONY: help install demo toy docs notebooks test check unit tests types coverage test-long mutations format bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,15 +40,19 @@ notebooks: $(STAMP) ## run the tutorials and keep what they print
 test: $(STAMP)   ## everything CI runs: format, lint, types, all tests but the long ones, and the site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
-	$(PYTEST) -m "not long"
+	$(MAKE) --jobs=2 types tests
 	$(MAKE) docs
 
 check: $(STAMP)  ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --jobs=2 types unit
+
+types: $(STAMP)
 	$(BIN)/pyright
-	$(PYTEST) -m "not slow and not long"
+
+tests: $(STAMP)
+	$(PYTEST) -m "not long"
 
 unit: $(STAMP)   ## the fast tests
 	$(PYTEST) -m "not slow and not long"

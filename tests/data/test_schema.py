@@ -1,12 +1,15 @@
 """Names of columns: which are understood, which are refused, and what is said then."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
+from odice.cli.short_help import field_notes
 from odice.data.binding import bind
 from odice.data.names import natural
-from odice.data.schema import Schema
+from odice.data.proposal import ROLES
+from odice.data.schema import FLAGS, GROUPS, HELP, SINGLE, Schema, TableFlags
 from odice.errors import OdiceError
 
 ENDS = ["reward", "terminated", "truncated"]
@@ -159,3 +162,23 @@ def test_missing_schema_file(tmp_path):
 
 def test_natural_order():
     assert sorted(["part-10", "part-2", "part-1", "a"], key=natural) == ["a", "part-1", "part-2", "part-10"]
+
+
+def test_the_flags_are_made_from_the_entries():
+    flags = TableFlags(reward_column="score", observation_columns=("a", "b"), n_choices=3, categories=("a=x|y",))
+    schema = Schema(reward="score", observation=("a", "b"), n_actions=3, categories=(("a", ("x", "y")),))
+    assert flags.table() == {"schema": schema}
+    assert TableFlags().table() == {}
+    assert {item.name for item in fields(TableFlags)} == set(FLAGS.values())
+    assert {"cost_limit", "outcomes", "env_id", "ref_min", "ref_max"} == set(HELP) - set(FLAGS)
+    assert field_notes(TableFlags) == {flag: HELP[name] for name, flag in FLAGS.items()}
+
+
+def test_flags_win_over_the_file(tmp_path):
+    (tmp_path / "schema.toml").write_text('reward = "score"\ncost = "price"\n')
+    schema = TableFlags(reward_column="gain").table(tmp_path / "schema.toml")["schema"]
+    assert (schema.reward, schema.cost) == ("gain", "price")
+
+
+def test_every_role_that_is_proposed_is_an_entry():
+    assert set(ROLES) - {"outcome", "left out"} <= {*SINGLE, *GROUPS}
