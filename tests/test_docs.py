@@ -28,7 +28,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "odice/data/
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 COMMAND = re.compile(rf"(?:^ *|`)odice ((?:{'|'.join(COMMANDS)})\b[^`#\n]*)", re.MULTILINE)
 
-GENERATED = {f"reference/{page}.md" for page in ("commands", "python", "algorithms", "presets")}
+GENERATED = {f"reference/{page}.md" for page in ("commands", "python", "algorithms", "presets", "schema")}
 """Pages that docs/hooks.py makes from the code."""
 PLACEHOLDER = re.compile(r"\$|\.\.\.|NAME")
 
