@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from odice.cli.help import parse
+
 if TYPE_CHECKING:
     from odice.experiments.bench import Measurement
 
@@ -27,7 +29,7 @@ class Args:
     algo: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...")] = ("odice",)
     """Algorithms (`odice list` names them)."""
     preset: Literal["paper", "reference", "corl"] | None = None
-    """Published settings; without one, odice's own."""
+    """Published settings; by default the algorithm's own defaults."""
     section: tuple[Section, ...] = ("updates", "start")
     """What to measure."""
     seconds: float = 6.0
@@ -37,7 +39,7 @@ class Args:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, prog="odice bench", args=argv)
+    args = parse(Args, "odice bench", argv)
 
     from odice.algos import entry
     from odice.errors import OdiceError

@@ -26,25 +26,25 @@ class Collect:
         None
     )
     """What to collect; all but `random` and `planner` train SAC first (docs/howto/collect.md). In a maze the default is
-    `planner` (docs/howto/mazes.md)."""
+    `planner` (docs/reference/mazes.md)."""
     steps: int | None = None
-    """Steps to write; 100,000, of a replay all of it."""
+    """Steps to write; by default 100,000, and all of a replay."""
     seed: int = 0
     """Seed of the training and of the episodes."""
     target: float | None = None
-    """An expert's return, where D4RL has no reference for the task: a third of the way to it is medium."""
+    """An expert's return, if D4RL has no reference for the task; medium is a third of the way to it."""
     budget: int = BUDGET
-    """Steps that the behavior may learn for."""
+    """Environment steps to train the behavior for."""
     policy: str | None = None
     """Roll out this instead of a recipe: a run or policy folder, or `module:function` with --allow-import."""
     noise: float | None = None
     """Standard deviation of the noise on the planner's actions; 0.5 for the ball, 0.2 for the ant."""
     allow_import: bool = False
-    """Let --policy module:function import that Python module."""
+    """Allow --policy to import a Python module."""
     behavior: Path | None = None
     """Folder of the training, shared by all recipes of an environment and a seed (default: runs/collect/ENV/seed-N)."""
     to: str | None = None
-    """d4rl, parquet or minari, where the suffix of --out does not say it."""
+    """The format, if the suffix of OUT does not show it: d4rl, parquet or minari."""
     dry_run: bool = False
     """Print what would be done; train nothing, write nothing."""
     quiet: bool = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from odice.cli.help import parse_subcommand
 from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 from odice.files import complete_file
@@ -32,16 +33,16 @@ class SourceArgs:
     data_dir: Path | None = None
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
-    """Which reader to use where looking is not enough: d4rl, minari, arrays, table."""
+    """Reader to use if the name and the content do not show the format: d4rl, minari, arrays, table."""
     obs_keys: tuple[str, ...] = ()
     """Minari: the parts of a dict observation to use, in this order; by default all of them."""
     schema: Path | None = None
-    """A TOML or JSON file that says what the columns of a table mean, where they are not called by the usual names."""
+    """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
     env_id: str | None = None
-    """Environment a table comes from."""
+    """Environment that the data come from."""
     ref_min: float | None = None
-    """Return of a table's data that counts as score 0."""
+    """Return that counts as score 0."""
     ref_max: float | None = None
     """Return that counts as score 100."""
 
@@ -59,7 +60,7 @@ class SourceArgs:
 
 @dataclass(frozen=True)
 class Inspect:
-    """Say what a data set holds and what is wrong with it. Exit code 1 if there are errors."""
+    """Show what a data set contains and what is wrong with it. Exit code 1 if there are errors."""
 
     source: tyro.conf.OmitArgPrefixes[SourceArgs]
     json: bool = False
@@ -67,7 +68,7 @@ class Inspect:
     html: Path | None = None
     """Write the report as one self-contained page."""
     allow: tuple[str, ...] = ()
-    """Codes of errors that do not count, or `all`."""
+    """Codes of errors to accept, or `all`."""
 
     def run(self) -> int:
         from odice.data.doctor import CODES, inspect
@@ -96,9 +97,9 @@ class Convert:
 
     source: tyro.conf.OmitArgPrefixes[SourceArgs]
     out: Path
-    """Where to write; the suffix says how."""
+    """Where to write; the suffix decides the format."""
     to: str | None = None
-    """d4rl, parquet or minari, where the suffix does not say it."""
+    """The format, if the suffix of OUT does not show it: d4rl, parquet or minari."""
 
     def run(self) -> int:
         from odice.data.store import make_store
@@ -118,7 +119,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class WriteSchema:
-    """Write a schema file for a table: what its columns seem to be, to be corrected by hand and given as `--schema`."""
+    """Propose a schema for a table: a role for each column, to be corrected by hand and given as `--schema`."""
 
     log: tyro.conf.Positional[Path]
     """A Parquet or CSV file, or a folder of them."""
@@ -275,11 +276,5 @@ def main(argv: list[str]) -> int:
         commands["collect"] = Collect
     if len(argv) > 1 and "--data" in argv[1:]:  # as `odice train` says it
         argv = [word for i, word in enumerate(argv) if word != "--data" or i == 0]
-    chosen = tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="odice data",
-        description="Look a data set over, write a schema for a table or the data in another layout, or make some.",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return chosen.run()
+    about = "Check a data set, write a schema for a table, convert data to another format, or make data."
+    return parse_subcommand(commands, "odice data", argv, about).run()

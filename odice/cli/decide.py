@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from odice.cli.help import parse
 from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 
@@ -25,11 +26,11 @@ class Args:
     schema: Path | None = None
     """A TOML or JSON file that says what the columns mean; without one the roles are proposed."""
     out: Path = Path("decision")
-    """The folder for everything. The same command continues in it."""
+    """Folder for the candidates and the page; the same command continues in it."""
     steps: int = 10_000
     """Updates of each candidate."""
     holdout: float = 0.3
-    """Share of the episodes that judge and do not train."""
+    """Share of the episodes that are held out of training, to judge the candidates."""
     cost_limit: float | None = None
     """The most that an episode may cost on average; by default the schema's `cost_limit`."""
     seed: int = 0
@@ -80,4 +81,4 @@ def _ask(question: Question, proposal: Proposal) -> str:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice decide", args=argv))
+    return run(parse(Args, "odice decide", argv))

@@ -1,11 +1,11 @@
-"""`odice demo`: train O-DICE on the data that come with odice; a curve, a policy, a table, a video."""
+"""`odice demo`: train on the data that come with odice; a curve, a policy, a table, a video."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from odice.cli.help import parse
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Args:
     out: Path = Path("demo")
     """Folder for everything; made if it is not there. Run again, an interrupted demo continues."""
     steps: int | None = None
-    """Gradient updates; by default what five minutes on two cores allow."""
+    """Gradient updates; 20,000 by default."""
     seed: int = 0
     """Seed of the networks and of the batches."""
 
@@ -43,4 +43,4 @@ def run(args: Args) -> int:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice demo", args=argv))
+    return run(parse(Args, "odice demo", argv))

@@ -32,15 +32,15 @@ class LogOptions:
     discount: float | None = None
     """Discount of the return; by default that of the policy's training, else 0.99. 1 is the undiscounted return."""
     horizon: int | None = None
-    """Steps that count; by default the longest episode of the log."""
+    """Number of steps of an episode to estimate; by default the longest episode of the log."""
     estimators: tuple[str, ...] | None = None
     """Estimators to show in addition to those of the verdict: dice, dual-dice, gen-dice, gradient-dice."""
     updates: int | None = None
-    """Updates of density ratios (--estimators), 3000 by default."""
+    """Updates of the density ratios of --estimators; 3,000 by default."""
     data_dir: Path | None = None
     """Folder with D4RL files, for D4RL names (default: the variable ODICE_DATA)."""
     format: str | None = None
-    """Which reader to use where the log's name does not tell."""
+    """Reader to use if the name and the content do not show the format: d4rl, minari, arrays, table."""
     obs_keys: tuple[str, ...] = ()
     """Minari: the parts of a dict observation to use, in this order; by default all of them."""
     schema: Path | None = None

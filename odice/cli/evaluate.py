@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from odice.cli.estimates import LogOptions
+from odice.cli.help import parse
 from odice.d4rl import brief
 from odice.errors import OdiceError
 
@@ -39,17 +40,17 @@ class Args:
     noise: tuple[float, ...] = (0.0,)
     """Standard deviations of Gaussian noise on the observations; one row each."""
     start_noise: tuple[float, ...] = (0.0,)
-    """The same on the state in which an episode starts; with several of both, every pair."""
+    """The same for noise on the first state of an episode; with several of both, every pair is a row."""
     reference: tuple[float, float] | None = None
     """Returns that count as 0 and 100; by default the data's or the task's own."""
     max_steps: int | None = None
-    """Cut episodes here instead of at the environment's own time limit."""
+    """Time limit of an episode, in steps; by default the environment's own."""
     max_seconds: float = 600.0
-    """Give up on a row of the table after this time."""
+    """Time limit for one row of the table, in seconds."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Record the first episode (.gif, or .mp4 with imageio-ffmpeg)."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Also write everything, each episode included, to this file."""
+    """Also write the results, with every episode, to this JSON file."""
     page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """With --data: also write a page (HTML) for the person who decides whether to use the policy."""
     log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
@@ -162,4 +163,4 @@ def _print(console: Console, args: Args, evaluations: list[Evaluation]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice evaluate", args=argv))
+    return run(parse(Args, "odice evaluate", argv))

@@ -1,4 +1,4 @@
-"""`odice export`: a policy for machines that know nothing of odice."""
+"""`odice export`: a policy as an ONNX file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from odice.cli.help import parse
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Args:
     onnx: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """The file to write."""
     numbers: bool = False
-    """Of a policy for a table: take encoded observations instead of the table's columns."""
+    """Policies of tables: the file takes encoded observations instead of the table's columns."""
     which: Literal["last", "best", "selected"] = "last"
     """Of a run: its last policy, the one of its best evaluation, or (with --patience) the best by the log alone."""
 
@@ -39,4 +41,4 @@ def run(args: Args) -> int:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice export", args=argv))
+    return run(parse(Args, "odice export", argv))

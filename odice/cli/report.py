@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from odice.cli.help import parse
+
 if TYPE_CHECKING:
     from odice.reports.compare import Comparison
 
 
 @dataclass(frozen=True)
 class Args:
-    """Compare runs: seeds, methods and data sets of whatever run directories there are in these folders."""
+    """Compare all runs in these folders: seeds, methods and data sets."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Run directories, or folders of them."""
@@ -23,7 +25,7 @@ class Args:
     format: Literal["table", "markdown", "latex", "csv"] = "table"
     """What to print."""
     last: int = 10
-    """The number of a run is the mean of so many evaluations at its end; ten is the paper's."""
+    """Evaluations at the end of a run whose mean is the run's score; ten, as in the paper."""
 
 
 def run(args: Args) -> int:
@@ -65,4 +67,4 @@ def show(comparison: Comparison) -> None:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice report", args=argv))
+    return run(parse(Args, "odice report", argv))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from odice.cli.help import parse
 from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
@@ -71,9 +72,7 @@ class ReproduceFlags:
 
 
 def main(argv: list[str]) -> int:
-    flags = tyro.cli(
-        ReproduceFlags, prog="odice reproduce", description=ABOUT, args=argv, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    flags = parse(ReproduceFlags, "odice reproduce", argv, ABOUT, pairs=False)
     out = flags.out or Path("runs", "reproduce", flags.suite or "d4rl")
     return _toy(flags, out) if flags.study == "figure2" else _study(flags, out)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from odice.cli.estimates import LogOptions
+from odice.cli.help import parse
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Args:
     seed: int = 0
     """Seed of the estimators."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Also write everything to this file."""
+    """Also write the results to this JSON file."""
     page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write a page (HTML) about the best policy, for the person who decides whether to use it."""
     log: tyro.conf.OmitArgPrefixes[LogOptions] = field(default_factory=LogOptions)
@@ -108,4 +109,4 @@ def _print(selection: Selection) -> None:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice select", args=argv))
+    return run(parse(Args, "odice select", argv))

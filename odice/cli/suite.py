@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from odice.cli.help import parse_subcommand
+
 
 @dataclass(frozen=True)
 class Make:
@@ -42,7 +44,7 @@ class Make:
 
 @dataclass(frozen=True)
 class List:
-    """Show the logs of the suite: what each is, what it costs, and what is there."""
+    """Show the logs of the suite: what each is, what it costs, and which are made."""
 
     out: Path = Path("runs", "suite")
     """The folder of the suite."""
@@ -83,11 +85,4 @@ def there(facts: dict[str, Any] | None) -> str:
 
 def main(argv: list[str]) -> int:
     commands: dict[str, Any] = {"make": Make, "list": List}
-    chosen = tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="odice suite",
-        description="Named logs that anybody can make, without a download.",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return chosen.run()
+    return parse_subcommand(commands, "odice suite", argv, "Named logs, made on your machine without a download.").run()

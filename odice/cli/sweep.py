@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import tyro
 
+from odice.cli.help import parse
 from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
@@ -27,17 +28,17 @@ class SweepFlags:
     algo: tuple[str, ...] = ("auto",)
     """The algorithms (`odice list` names them)."""
     seeds: int = 1
-    """Runs of every combination, with the seeds from `seed` on."""
+    """Seeds per combination, counted up from --seed."""
     seed: int = 0
     """The first seed."""
     set: tuple[str, ...] = ()
-    """NAME=VALUE,VALUE...: values of a setting or option of `odice train`, each of them a run. A setting varies the
-    algorithms that have it. Lists in brackets: value_hidden=[256,256],[64,64]."""
+    """NAME=VALUE,VALUE...: values of a setting or option of `odice train`; each value is a run, for the algorithms that
+    have the setting. Lists in brackets: value_hidden=[256,256],[64,64]."""
     out: str = "runs/sweep"
     """The folder of the runs: OUT/DATA/ALGO[-settings]/seed-N."""
     at: tyro.conf.OmitArgPrefixes[WorkerFlags] = field(default_factory=WorkerFlags)
     part: str | None = None
-    """I/N: only the I-th of N parts of the runs, from 1/N to N/N; for Slurm arrays, with the same OUT in every job."""
+    """I/N: make only the I-th of N parts of the runs, from 1/N to N/N, with the same OUT; for Slurm arrays."""
     dry_run: bool = False
     """List the runs; train nothing, write nothing."""
     quiet: bool = False
@@ -97,7 +98,7 @@ def _value(text: str) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    flags = tyro.cli(SweepFlags, prog="odice sweep", description=ABOUT, args=argv)
+    flags = parse(SweepFlags, "odice sweep", argv, ABOUT)
     from odice.sweeps.board import summary
     from odice.sweeps.execute import Part, check_outcomes, listing, run_sweep
     from odice.sweeps.runs import make_runs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from odice.cli.help import parse
 from odice.errors import OdiceError
 from odice.files import complete_file
 
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
         from odice.cli import theory_visitation
 
         return theory_visitation.main(argv[1:])
-    args = tyro.cli(Args, prog="odice theory", args=argv)
+    args = parse(Args, "odice theory", argv)
     if args.seed < 0:
         raise OdiceError(f"--seed must be at least 0, got {args.seed}.")
     if args.json is not None and args.json.is_dir():

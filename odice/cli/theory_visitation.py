@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import tyro
-
+from odice.cli.help import parse
 from odice.errors import OdiceError
 from odice.files import complete_file
 
@@ -47,7 +46,7 @@ def _print(rows: list[dict], what: str, columns: dict[str, str]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, prog="odice theory visitation", args=argv)
+    args = parse(Args, "odice theory visitation", argv)
     if args.seeds < 1:
         raise OdiceError(f"--seeds must be at least 1, got {args.seeds}.")
 

@@ -8,8 +8,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import tyro
-
+from odice.cli.help import parse
 from odice.errors import OdiceError
 from odice.files import complete_file
 
@@ -19,12 +18,12 @@ SHARED = ("seed", "seeds", "steps", "encoding", "batch_size", "discount", "rewar
 
 @dataclass(frozen=True)
 class Options:
-    """The paper's 30 x 30 grid world: train V-DICE with three gradient rules, draw V, measure what V is good for."""
+    """The paper's 30 x 30 grid world: train V-DICE with three gradient rules, draw V and measure it."""
 
     out: Path
     """Folder for toy.png and toy.json; made if it is not there."""
     seed: int = 0
-    """Draws the log and the networks."""
+    """Seed of the log and of the networks."""
     seeds: int = 1
     """How many seeds, counted up from --seed; the figure shows the first."""
     rules: tuple[str, ...] = ("true", "semi", "orthogonal")
@@ -44,7 +43,7 @@ class Options:
     goal_reward: float = 10.0
     """Reward of the move that reaches a goal; the paper only says that it is positive."""
     reward_scale: float = 1.0
-    """Factor of all rewards in training; the printed return is not scaled."""
+    """Multiply all rewards in training by this; the printed return is not scaled."""
 
 
 def writable(folder: Path) -> Path:
@@ -137,7 +136,7 @@ def print_table(config, summary: dict[str, dict], console) -> None:
 
 
 def main(argv: list[str]) -> int:
-    options = tyro.cli(Options, prog="odice toy", args=argv)
+    options = parse(Options, "odice toy", argv)
 
     from rich.console import Console
 

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tyro
 
-from odice.cli.short_help import short_help
+from odice.cli.help import Group, field_notes, help_text, names_of
 from odice.data.schema import TableFlags
 from odice.training.options import RunFlags
 from odice.training.settings import Settings, resolve
 
 FIRST = ("data", "schema", "algo", "preset", "steps", "seeds", "out", "env", "config", "dry_run")
 """The options that `--help` shows; `--help-all` shows every one."""
+
+TITLES = {
+    "data": ("data_dir", "format", "schema", "obs_keys", "stream", "allow", "holdout"),
+    "preprocessing": ("reward", "reward_scale", "reward_shift", "normalize_obs", "clip_actions", "convention"),
+    "evaluation": ("env", "eval_every", "eval_episodes", "eval_seconds", "patience"),
+    "imitation": ("imitation", "episode", "suboptimal", "absorbing", "final_obs"),
+    "seeds and devices": ("seed", "seeds", "parallel", "devices", "coordinator", "process"),
+    "files and logs": ("out", "resume", "checkpoint_every", "keep", "log", "diagnostics", "quiet"),
+}
+"""The titles of `--help-all`, and the options of the run below each."""
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -53,15 +64,13 @@ def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **give
         return kind(**{item.name: getattr(shown.options, item.name) for item in dataclasses.fields(kind)})
 
     if "--help-all" in argv:
-        argv = ["--help" if word == "--help-all" else word for word in argv]
-    elif {"-h", "--help"} & set(argv):
-        options = (*FIRST[:1], "episode", *FIRST[1:]) if given.get("imitation") else FIRST
-        kinds = (RunFlags, TableFlags, type(shown.config), CommandFlags)
-        print(short_help(prog, about, options, kinds, shown.options))
+        print(help_text(prog, about, all_groups(shown), needs="--data LOG"))
+        raise SystemExit(0)
+    if {"-h", "--help"} & set(argv):
+        print(short_help(prog, about, shown, (*FIRST[:1], "episode", *FIRST[1:]) if given.get("imitation") else FIRST))
         raise SystemExit(0)
 
-    algorithm = shown.options.algo.replace("-", "_")  # the fields' names are the titles of the groups in --help
-    parts = {"run": part(RunFlags), "table": part(TableFlags), algorithm: shown.config, "command": CommandFlags()}
+    parts = {"run": part(RunFlags), "table": part(TableFlags), "algo": shown.config, "command": CommandFlags()}
     flags = dataclasses.make_dataclass(
         "Flags", [(name, tyro.conf.OmitArgPrefixes[type(part)]) for name, part in parts.items()]
     )
@@ -72,6 +81,28 @@ def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **give
     dry_run = values.pop("dry_run")
     chosen = {name: value for name, value in values.items() if name in typed}
     return resolve(**{"data": values["data"], **chosen, **given}), dry_run
+
+
+def all_groups(shown: Settings) -> list[Group]:
+    """Every flag, under titles; what no title lists comes with the first."""
+    listed = {name for names in TITLES.values() for name in names}
+    rest = tuple(field.name for field in dataclasses.fields(RunFlags) if field.name not in listed)
+    groups = [Group("run", RunFlags, shown.options, rest), Group("run", CommandFlags, CommandFlags())]
+    groups += [Group(title, RunFlags, shown.options, names) for title, names in TITLES.items()]
+    groups.append(Group("columns of a table (docs/reference/tables.md)", TableFlags, shown.options))
+    return [*groups, Group(f"settings of {shown.options.algo}", type(shown.config), shown.config)]
+
+
+def short_help(prog: str, about: str, shown: Settings, names: Sequence[str]) -> str:
+    """The options that matter most."""
+    count = sum(len(names_of(group)) for group in all_groups(shown)) - len(names)
+    kinds = {name: kind for kind in (CommandFlags, RunFlags) for name in field_notes(kind)}
+    first = [Group("", kinds[name], shown.options, (name,)) for name in names]
+    end = (
+        f"`{prog} --help-all` shows {count} more: columns of tables, rewards, evaluation, checkpoints, and the "
+        "settings of the algorithm that --algo names."
+    )
+    return help_text(prog, about, first, needs="--data LOG", end=end)
 
 
 def work(settings: Settings, dry_run: bool) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from odice.cli.help import parse
 from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 
@@ -26,13 +27,13 @@ class Args:
     control: Annotated[str | None, tyro.conf.arg(metavar="LOG")] = None
     """Log of episodes without the policy: a group that runs in parallel, or the log from before."""
     policy: Annotated[Path | None, tyro.conf.arg(metavar="RUN|POLICY")] = None
-    """The policy that was tried: says in how many steps the trial followed it."""
+    """The policy that was tried, to show in how many steps the trial followed it."""
     gain: float | None = None
     """The gain per episode that the trial is planned for. Choose it before the trial and keep it."""
     range: tuple[float, float] | None = None
     """The least and the most that an episode can earn; by default the range of the returns in the logs."""
     horizon: int | None = None
-    """Steps of an episode that count; by default all."""
+    """Number of steps of an episode to count; by default all."""
     alpha: float = 0.05
     """Probability of a wrong answer over the trial as a whole."""
     power: float = 0.8
@@ -42,7 +43,7 @@ class Args:
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the result to this file."""
     format: str | None = None
-    """Which reader to use where a log's name does not tell."""
+    """Reader to use if the name and the content do not show the format: d4rl, minari, arrays, table."""
     schema: Path | None = None
     """A TOML or JSON file that says what the columns of a table mean (`odice data schema LOG` writes one)."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
@@ -106,4 +107,4 @@ def _plan(args: Args, control: Dataset) -> int:
 
 
 def main(argv: list[str]) -> int:
-    return run(tyro.cli(Args, prog="odice trial", args=argv))
+    return run(parse(Args, "odice trial", argv))

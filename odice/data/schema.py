@@ -40,7 +40,7 @@ def _columns(help: str) -> Any:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns of a table by role, and what the table itself cannot say; see docs/howto/tables.md.
+    """Columns of a table by role, and what the table itself cannot say; see docs/reference/tables.md.
 
     A role that is not given is taken from the usual names, or absent.
     """
@@ -166,7 +166,7 @@ def _flags() -> Any:
 
 
 class TableFlags(_flags()):
-    """What the columns of a table mean, as flags of the commands; docs/howto/tables.md explains them."""
+    """Columns of a table. Flags of the commands; docs/reference/tables.md explains them."""
 
     def table(self, file: str | Path | None = None) -> dict[str, Any]:
         """Return the table reader's option that these flags are, over a schema file; empty where nothing is given."""

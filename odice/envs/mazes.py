@@ -5,7 +5,7 @@
 observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model file behind in the
 temporary directory for each environment.
 
-The name of a maze also selects its data (`collection.planner` makes them, docs/howto/mazes.md explains them). The
+The name of a maze also selects its data (`collection.planner` makes them, docs/reference/mazes.md explains them). The
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.
 """
 
@@ -57,11 +57,11 @@ class Maze(NamedTuple):
         if self.d4rl:
             return (
                 f"{self.name} is D4RL's maze and ant on today's MuJoCo; D4RL ran them on mujoco-py "
-                "(docs/howto/mazes.md says what was checked)"
+                "(docs/reference/mazes.md says what was checked)"
             )
         return (
             f"{self.env_id} with the goal at its cell's center; the robot, its scale and its start are not D4RL's, so "
-            "scores are not comparable with published ones (docs/howto/mazes.md)"
+            "scores are not comparable with published ones (docs/reference/mazes.md)"
         )
 
 

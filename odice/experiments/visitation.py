@@ -139,7 +139,7 @@ def overlap(problem: Problem, theta: Theta) -> float:
 
 
 class Solution(NamedTuple):
-    """Where a rule comes to rest."""
+    """A rule's fixed point."""
 
     theta: Theta
     size: float
@@ -153,7 +153,7 @@ class Solution(NamedTuple):
 
 
 def solve(problem: Problem, start: Theta | None = None, steps: int = 400) -> Solution:
-    """Where gradient descent with the rule comes to rest.
+    """The fixed point of gradient descent with the rule.
 
     Implicit Euler steps on theta' = -gradient(theta), longer the smaller the gradient: far away they follow descent,
     so that repelling points are not found, near the end they are Newton's. `reached` says whether it came to rest.

@@ -143,7 +143,7 @@ def measures(case: Case, d: Visits, optimum: Visits, start: Float[Arr, " states"
 
 
 def at_rest(problem: Problem, case: Case) -> tuple[Visits, bool]:
-    """w d_D where the rule comes to rest, and whether it does, attracted."""
+    """w d_D at the rule's fixed point, and whether it was reached and attracts."""
     solution = solve(problem)
     return mass(problem, solution.theta, case.data.shape), _attracted(solution)
 
@@ -193,7 +193,7 @@ def two_stages(case: Case, rows: WeightedRows, lam: float, divergence: str, feat
 def lam_methods(
     case: Case, lam: float, divergence: str, features: Arr, etas: tuple[float, ...]
 ) -> Iterator[tuple[str, float, Visits, bool]]:
-    """Every rule with the lambda form: name, eta, w d_D, whether it comes to rest."""
+    """Every rule with the lambda form: name, eta, w d_D, whether it converged."""
     rows = expected_rows(case.world, case.data, features)
     for rule in (TRUE, SEMI, *map(orthogonal, etas), orthogonal(1.0, "sample")):
         name = "orthogonal, per sample" if rule.projection == "sample" else rule.name

@@ -42,7 +42,7 @@ class RunFlags:
     config: str | None = None
     """A JSON or TOML file with any of these settings; flags win over it."""
     resume: bool = False
-    """Insist on continuing: an error if there is no run in OUT. (The same command continues a run by itself.)"""
+    """Require a run to continue: an error if OUT has none. (Without it, the same command continues a run, too.)"""
     checkpoint_every: int = 10_000
     """Updates between two checkpoints; at most this many are lost when the process is killed."""
     keep: int = 3
@@ -52,51 +52,50 @@ class RunFlags:
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
     eval_seconds: float = 600.0
-    """Give up on an evaluation after this time; the run goes on without it."""
+    """Time limit of one evaluation, in seconds; the run goes on without it."""
     reward: str | None = None
-    """How rewards are changed before training: none, return-spread, return-range, minus-1, zero-to-minus-3 ..."""
+    """Reward map, applied before training: none, return-spread, return-range, minus-1, zero-to-minus-3, ..."""
     reward_scale: float | None = None
     """Multiply the rewards by this, after the reward map."""
     reward_shift: float | None = None
     """Add this to the rewards, last."""
     normalize_obs: bool | None = None
-    """Train on (s - mean) / std of the data; the policy then does the same when it acts. On unless a preset says
-    otherwise."""
+    """Normalize observations by the data's mean and standard deviation, in training and when the policy acts; on unless
+    a preset says otherwise."""
     clip_actions: float | None = None
     """Clip logged actions, mapped to [-1, 1], to +- this; the JAX codes of IQL, SQL and f-DVL use 0.99999."""
     convention: Convention = "bootstrap"
-    """Which steps count: `bootstrap` keeps every step whose next state is known or does not matter, `qlearning` drops
-    time-limit steps as D4RL does; the presets for offline RL use that."""
+    """Which steps are used: `bootstrap` keeps every terminal step and every step whose next state is known; `qlearning`
+    drops time-limit steps as D4RL does, and is what presets for offline RL use."""
     holdout: float | None = None
-    """Share of the episodes that is kept out of training, to see overfitting; 0.1 without a preset if there are 50 or
-    more."""
+    """Share of the episodes to hold out of training, for health checks and estimates; 0.1 without a preset if there are
+    50 episodes or more."""
     patience: int | None = None
-    """Stop after so many evaluation steps in a row without a better estimate from the log alone (as `odice select`
-    ranks); no simulator is used. `policy/selected` is then the best of them."""
+    """Stop after this many evaluation steps without a better estimate from the log alone (as `odice select` ranks);
+    `policy/selected` is the best policy. No simulator is used."""
     imitation: bool = False
     """Learn from demonstrations, without rewards; what `odice imitate` sets."""
     episode: tuple[int, ...] = ()
     """Imitation: numbers of the episodes to learn from, counted from 0; by default all."""
     suboptimal: str | None = None
-    """Imitation: other data to learn from as well, however good; DemoDICE and SMODICE need some."""
+    """Imitation: additional, imperfect data to learn from; DemoDICE, SMODICE, LobsDICE and RGM need some."""
     absorbing: bool | None = None
     """Imitation: put an absorbing state after every terminal one, marked in an extra column, as ValueDICE does."""
     final_obs: FinalObs | None = None
-    """Imitation: after the last step of an episode that was cut by time comes the recorded final observation (a step
-    without one is left out), or, as the authors' code has it by mistake, the first observation of the next episode."""
+    """Imitation: the next state of a step that a time limit cut. `recorded`: the final observation (a step without one
+    is left out); `next-reset`: the first observation of the next episode, a mistake of the authors' code."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept (`odice data inspect` explains them); `all` accepts everything."""
     data_dir: str | None = None
     """Folder with the files of D4RL names; else the variable ODICE_DATA."""
     format: str | None = None
-    """Which reader to use where the name does not tell: d4rl, arrays, table, minari, store."""
+    """Reader to use if the name and the content do not show the format: d4rl, minari, arrays, table, store."""
     obs_keys: tuple[str, ...] = ()
     """Minari: the parts of a dict observation to learn from, in this order; by default all of them."""
     schema: str | None = None
     """TOML or JSON file that names the columns of a table."""
     stream: bool = False
-    """Leave the data on disk and gather batches from there: for data larger than memory. A log is copied once to a
-    store next to it."""
+    """Read batches from disk, for data larger than memory. A log is first copied to a store next to it."""
     log: tuple[str, ...] = ()
     """Also log to `tensorboard` or `wandb`; each needs its extra."""
     diagnostics: bool = False
@@ -104,7 +103,7 @@ class RunFlags:
     parallel: Literal["auto", "processes", "vmap"] = "auto"
     """How several seeds run: one process per core (CPU), or all in one `vmap` (accelerator)."""
     devices: int | Literal["all"] | None = None
-    """Divide every batch over so many devices (GPUs, TPU cores), or over all of them; by default one is used."""
+    """Divide every batch over this many devices (GPUs, TPU cores), or `all`; by default one is used."""
     coordinator: str | None = None
     """HOST:PORT of the first of several processes that train one run together; `auto` under Slurm, MPI or on a TPU
     pod. Each process is started with the same command but for --process."""

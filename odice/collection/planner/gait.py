@@ -6,7 +6,7 @@ sweeps in proportion to how far its sweep points along the direction, its ankle 
 leg itself does, and torques pull the joints to where the stride wants them. The torso may keep any heading.
 
 The numbers of `WALK` come from `python -m odice.collection.planner.gait` (cross-entropy search, seed 0;
-docs/howto/mazes.md has its cost). Nothing is copied from a trained agent.
+docs/research/mazes.md has its cost). Nothing is copied from a trained agent.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 The reward is that of the evaluation task, whatever the robot walks to: 1 at its goal, where the episode ends, else 0. A
 robot that has reached another target gets a new one and goes on until the time limit. So the way from the start to the
 goal has to be stitched together from segments of several episodes. The ant's mazes are D4RL's (`envs.antmaze`), with
-D4RL's starts, targets and noise; docs/howto/mazes.md says what its recipe has and this one has not.
+D4RL's starts, targets and noise; docs/reference/mazes.md says what its recipe has and this one has not.
 """
 
 from __future__ import annotations
