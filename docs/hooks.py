@@ -18,8 +18,8 @@ from mkdocs.structure.files import File, Files
 import odice
 from odice.algos import algorithms
 from odice.algos.registry import Entry
+from odice.cli.help import field_notes
 from odice.cli.main import COMMANDS, main
-from odice.cli.short_help import field_notes
 from odice.data.names import ALIASES
 from odice.data.schema import FLAGS, HELP
 from odice.presets import PRESETS, preset
@@ -190,7 +190,7 @@ def schema_page() -> str:
     lines = [
         "# Schema entries",
         "",
-        "What a schema file may say about a table. [Tables](../howto/tables.md) explains it.",
+        "What a schema file may say about a table. [Tables](tables.md) explains it.",
         "",
     ]
     lines += ["| entry | flag | meaning | usual names |", "|---|---|---|---|"]
