@@ -13,6 +13,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from odice.cli.main import COMMANDS, main
 ROOT = Path(__file__).parents[1]
 notebooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/notebooks.py")))
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "odice/data/bundled/README.md"]
+PAGES += [ROOT / "packaging/description.md", ROOT / "packaging/policy/README.md"]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 COMMAND = re.compile(rf"(?:^ *|`)odice ((?:{'|'.join(COMMANDS)})\b[^`#\n]*)", re.MULTILINE)
 
@@ -53,7 +55,7 @@ def flags(*command: str) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in TEXT if commands(name)])
 def test_commands_have_the_flags_they_are_shown_with(name):
     for words in commands(name):
-        options = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help-all"}
+        options = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help", "--help-all"}
         command = words[:2] if words[0] in ("data", "suite") or words[1:2] == ["visitation"] else words[:1]
         if "--algo" in words and "--plugin" not in words and not PLACEHOLDER.match(words[words.index("--algo") + 1]):
             command = [*command, "--algo", words[words.index("--algo") + 1]]
@@ -114,6 +116,74 @@ def resolves(name: str) -> bool:
             thing = getattr(thing, word)
         return True
     return False
+
+
+def test_folders_named_in_prose_exist():
+    folder = re.compile(r"`((?:odice|tests|benchmarks|examples|docs|packaging)/[\w/-]+)/?`")
+    named = {(name, found) for name, text in TEXT.items() for found in folder.findall(text)}
+    assert not sorted((name, found) for name, found in named if not (ROOT / found).exists() and "-v0" not in found)
+
+
+PARTS = ("The idea", "Settings", "Metrics", "Differences", "Measured")
+ALGORITHM_PAGES = [n for n in TEXT if n.startswith("docs/algorithms/") and n != "docs/algorithms/auto.md"]
+
+
+@pytest.mark.parametrize("name", ALGORITHM_PAGES)
+def test_pages_of_algorithms_have_the_same_parts(name):
+    headings = re.findall(r"^## (.*)", TEXT[name], re.MULTILINE)
+    assert [part for title in headings for part in PARTS if title.startswith(part)] == list(PARTS)
+
+
+def test_settings_have_the_defaults_of_their_pages():
+    """A row of a page's table of settings names fields and defaults; what can be read as a value is compared."""
+    compared, wrong = 0, []
+    for name in ALGORITHM_PAGES:
+        algos = re.findall(r"`([a-z0-9-]+)`", TEXT[name].partition("\n")[0])
+        for fields, default in re.findall(
+            r"^\| (`[^|]*) \|(?:[^|]*\|)? ([^|]*) \| [^|]*\|$", settings_table(name), re.M
+        ):
+            names, values = re.findall(r"`(\w+)`", fields), [value_of(text) for text in parted(default)]
+            for field, value in zip(names, values * len(names) if len(values) == 1 else values, strict=False):
+                config = odice.algorithms()[algos[0]].config()
+                if value is not SKIP and len(algos) == 1:
+                    compared += 1
+                    wrong += [] if getattr(config, field) == value else [(name, field, value, getattr(config, field))]
+    assert compared > 100
+    assert not wrong
+
+
+SKIP = object()
+
+
+def settings_table(name: str) -> str:
+    return TEXT[name].partition("\n## Settings\n")[2].partition("\n## ")[0]
+
+
+def parted(text: str) -> list[str]:
+    return re.split(r", (?![^(]*\))", text.strip())
+
+
+def value_of(text: str):
+    """What a page writes for a default: a number, a tuple, `word`, on, off, none; SKIP if it is something else."""
+    words = {"on": True, "off": False, "none": None}
+    if text in words:
+        return words[text]
+    if found := re.fullmatch(r"`([\w-]+)`", text):
+        return found[1]
+    try:
+        return ast.literal_eval(
+            text.replace("−", "-").replace(",0", "0") if text[:1].isdigit() else text.replace("−", "-")
+        )
+    except (ValueError, SyntaxError):
+        return SKIP
+
+
+def test_the_text_for_package_indexes_has_no_relative_links():
+    """An index shows neither relative pictures nor relative links, so README.md is not that text."""
+    readme = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["readme"]
+    text = (ROOT / readme).read_text("utf-8")
+    assert not [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert "<img" not in text
 
 
 def test_the_site_has_every_page():

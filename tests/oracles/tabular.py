@@ -285,7 +285,7 @@ def semi_fixed_point(
     tolerance: float = 1e-11,
     averaged: bool = False,
 ) -> Vector:
-    """Where S-DICE comes to rest: the V that minimizes the sample loss while V(s') stands still at V itself.
+    """S-DICE's fixed point: the V that minimizes the sample loss while V(s') stands still at V itself.
 
     One minimization maps the frozen V to the next; the map contracts by gamma, as a Bellman operator does. `averaged`
     takes the loss without its bias.
@@ -342,7 +342,7 @@ def solve_dual(mdp: TabularMDP, data: Matrix, *, alpha: float = 1.0, divergence:
 
 
 class SemiSolution(NamedTuple):
-    """Where semi-gradient DICE in the alpha form comes to rest, with next states averaged."""
+    """The fixed point of semi-gradient DICE in the alpha form, with next states averaged."""
 
     value: Vector
     ratio: Matrix
