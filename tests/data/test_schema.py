@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from odice.cli.short_help import field_notes
+from odice.cli.help import field_notes
 from odice.data.binding import bind
 from odice.data.names import natural
 from odice.data.proposal import ROLES
