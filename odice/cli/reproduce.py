@@ -45,7 +45,8 @@ class ReproduceFlags:
     suite_dir: Path = Path("runs", "suite")
     """The folder of the local suite."""
     logs: tuple[str, ...] = ()
-    """Only these data sets."""
+    """Only these data sets. On the local suite also NAME=PATH, a log of yours: it gets the settings of the D4RL data set of
+    that name."""
     algos: tuple[str, ...] = ()
     """Only these algorithms, or others."""
     preset: Literal["paper", "reference", "corl", "own"] = "paper"
@@ -54,10 +55,14 @@ class ReproduceFlags:
     """Updates of every run; by default as many as published, and 100,000 on the local suite."""
     seeds: int | None = None
     """Seeds; by default the paper's five, for table2 the released script's (0, 10, 100), on the local suite three."""
+    seed: int | None = None
+    """The first seed, instead of the published ones."""
     eval_every: int | None = None
     """Updates between two evaluations; by default as published, at most a twentieth of a shorter run."""
     eval_episodes: int | None = None
     """Episodes per evaluation; by default as published, on the local suite 10, in its mazes 20."""
+    last: int = 10
+    """A run's number is the mean of so many evaluations at its end; the paper has ten."""
     set: tuple[str, ...] = ()
     """NAME=VALUE: a setting or option for all runs; NAME=VALUE,VALUE...: a run for each."""
     out: Path | None = None
@@ -94,6 +99,8 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         print(f"missing: {sentence}", flush=True)
     if not sources:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
+    if flags.last < 1:
+        raise OdiceError(f"The number of a run is the mean of at least 1 evaluation, got {flags.last} (--last).")
     backend = flags.at.backend()
     out = backend.folder(out)
     runs, places = _runs(flags, sources, out)
@@ -136,6 +143,7 @@ def _runs(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[li
         flags.preset,
         flags.steps,
         flags.seeds,
+        flags.seed,
         flags.eval_every,
         flags.eval_episodes,
         {name: values for name, values in given.items() if len(values) > 1},
@@ -157,7 +165,7 @@ def _report(flags: ReproduceFlags, runs: list[SweepRun], places: list[StudyRun],
     from odice.reports import html
     from odice.reports.pages import run_page
 
-    comparison = reproduction.gather(places)
+    comparison = reproduction.gather(places, flags.last)
     notes = tuple(f"missing: {sentence}" for sentence in missing)
     comparison = replace(comparison, notes=notes)
     about = _about(flags, runs)
@@ -192,7 +200,7 @@ def _tables(study: str, comparison: Comparison, about: str) -> list[ReportTable]
     if study == "figure3":
         return [reproduction.robustness_table(comparison, about), reproduction.score_table(comparison, "Scores", about)]
     if study == "sensitivity":
-        return [reproduction.sensitivity_table(comparison, about)]
+        return [reproduction.sensitivity_table(comparison, about), reproduction.settings_table(comparison, about)]
     titles = {"table1": "Table 1", "table2": "Table 2: imitation of one trajectory", "curves": "Scores"}
     return [reproduction.score_table(comparison, titles[study], about)]
 

@@ -93,7 +93,7 @@ class Study(NamedTuple):
 
 STUDIES = {
     "table1": Study(TABLE1, local_columns=LOCAL_TABLE1),
-    "table2": Study(TABLE2, EXPERTS, imitation=True, seeds=IMITATION_SEEDS),
+    "table2": Study(TABLE2, EXPERTS, local_columns=TABLE2[:-1], imitation=True, seeds=IMITATION_SEEDS),
     "figure3": Study(tuple(map(Column, ("eql", "sdice", "odice")))),
     "curves": Study(tuple(map(Column, ("sdice", "odice")))),
     "sensitivity": Study(tuple(map(Column, ("sdice", "odice"))), axes={"lam": LAMBDAS, "eta": ETAS}),
@@ -191,11 +191,31 @@ def _made_here(path: Path) -> str | None:
     return first[:200] if first.startswith("collected in") else None
 
 
+def own_log(text: str) -> tuple[str, str] | None:
+    """`NAME=PATH` as the name of a log and its file; None for the name of one of the suite."""
+    name, given, path = text.partition("=")
+    if not given:
+        return None
+    if not name or not path or "/" in name:
+        raise OdiceError(f"--logs takes names, or NAME=PATH for a log of yours; got {text!r}.")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise OdiceError(f"--logs {text}: there is no file {file}.")
+    return name.removesuffix(SUFFIX), str(file)
+
+
 def local_sources(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], list[str]]:
-    """The logs of the suite that are made, and how to make the others."""
+    """The logs of the suite that are made, and how to make the others. A log of the user's own gets the settings of the
+    D4RL data set that has its name, if there is one."""
     logs, missing = [], []
     place = SuiteFolder(folder)
-    for name in suite_names(names):
+    own = [log for log in map(own_log, names) if log]
+    for name, path in own:
+        like = f"{name}-v2" if f"{name}-v2" in REFERENCES else LIKE.get(name)
+        logs.append(StudyLog(f"{name}{SUFFIX}", path, like, local=True))
+    if names and len(own) == len(names):
+        return logs, missing
+    for name in suite_names([name for name in names if "=" not in name]):
         if place.facts(name) is None:
             missing.append(f"{name}{SUFFIX}: odice suite make {name} --out {folder}")
             continue
@@ -207,10 +227,11 @@ def local_sources(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], l
 def local_experts(names: Sequence[str], folder: Path) -> tuple[list[StudyLog], list[str]]:
     """Four trajectories of each expert's log in the suite's folder, and how to make the logs that are not there."""
     logs, missing = [], []
-    for name in [name.removesuffix(SUFFIX) for name in names] or LOCAL_EXPERTS:
-        if name not in LOCAL_EXPERTS:
+    for text in names or LOCAL_EXPERTS:
+        name, path = own_log(text) or (text.removesuffix(SUFFIX), None)
+        if path is None and name not in LOCAL_EXPERTS:
             raise unknown_name("expert's log", name, LOCAL_EXPERTS)
-        file = SuiteFolder(folder).file(name)
+        file = Path(path) if path else SuiteFolder(folder).file(name)
         if file.is_file():
             logs += [
                 StudyLog(f"{name}{SUFFIX}-traj-{i + 1}", str(file), f"{name}-v2", {"episode": (episode,)}, local=True)
@@ -231,6 +252,7 @@ class StudyOptions(NamedTuple):
     preset: str = "paper"
     steps: int | None = None
     seeds: int | None = None
+    first_seed: int | None = None
     eval_every: int | None = None
     eval_episodes: int | None = None
     axes: Mapping[str, Sequence[Any]] = {}
@@ -260,7 +282,7 @@ def study_runs(
     for key in {*options.axes, *options.settings} - valid - others:
         raise unknown_name(f"setting of {', '.join(names)}", key, valid)
     notes += [f"{key} is no setting of {', '.join(names)}." for key in options.settings if key in others - valid]
-    seeds = seeds_of(options.seeds, LOCAL_SEEDS if local and not study.imitation else study.seeds)
+    seeds = seeds_of(options.seeds, LOCAL_SEEDS if local and not study.imitation else study.seeds, options.first_seed)
     for source, column in product(sources, columns):
         if source.discrete and not entry(column.algo).discrete:
             notes.append(f"{column.algo} has no form for the discrete actions of {source.name}.")
@@ -280,8 +302,10 @@ class StudyRun(NamedTuple):
     path: Path
 
 
-def seeds_of(count: int | None, published: Sequence[int]) -> list[int]:
-    """So many seeds: the published ones, then the smallest others."""
+def seeds_of(count: int | None, published: Sequence[int], first: int | None = None) -> list[int]:
+    """So many seeds: the published ones, then the smallest others; or those from `first` on."""
+    if first is not None:
+        return list(range(first, first + (count or len(published))))
     if count is None:
         return list(published)
     others = (seed for seed in range(count + len(published)) if seed not in published)

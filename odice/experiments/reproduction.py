@@ -21,8 +21,8 @@ from odice.experiments.reproduce import VARIANT, StudyRun
 from odice.reports.compare import Comparison, Curve, Group, curve
 from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
 from odice.reports.palette import COLORS, LIGHT
-from odice.reports.runs import RunEvaluation, RunRecord, read_run
-from odice.reports.tables import Cell, ReportTable, spread
+from odice.reports.runs import FINAL, RunEvaluation, RunRecord, read_run
+from odice.reports.tables import Cell, ReportTable, last_evaluations, spread
 from odice.training.loggers import rows
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def gather(runs: Iterable[StudyRun]) -> Comparison:
-    """The runs of a study that have begun, in the study's order."""
+def gather(runs: Iterable[StudyRun], last: int = FINAL) -> Comparison:
+    """The runs of a study that have begun, in the study's order; a run counts by the mean of its `last` evaluations."""
     records: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
         if (run.path / "config.json").exists():
@@ -40,7 +40,7 @@ def gather(runs: Iterable[StudyRun]) -> Comparison:
     for (data, _), members in records.items():
         points[data] += [point for run in members for point in run.evaluations]
     scored = {data: all(point.reference for point in seen) for data, seen in points.items()}
-    groups = [Group(data, method, scored[data], tuple(members)) for (data, method), members in records.items()]
+    groups = [Group(data, method, scored[data], tuple(members), last) for (data, method), members in records.items()]
     return Comparison(tuple(groups), ())
 
 
@@ -85,8 +85,8 @@ def score_table(comparison: Comparison, title: str, note: str) -> ReportTable:
         body.append(row)
     sources = [f"{name}: {source}." for name, source in SOURCES.items() if any(where == name for _, where in columns)]
     unit = (
-        "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's last "
-        "ten evaluations."
+        "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's "
+        f"{counted_words(comparison)}."
     )
     empty = [
         f"No published number belongs to {data}: its runs were evaluated in {env}." for data, env in elsewhere.items()
@@ -175,7 +175,40 @@ def sensitivity_table(comparison: Comparison, note: str) -> ReportTable:
             cells = [Cell(f"{value:.1f}", value) for value in ends]
             body.append([Cell(data), Cell(name), Cell(eta), Cell(best), *cells, Cell(str(len(values)), len(values))])
     head = ["data", "method", "eta", "best lambda", "best", "worst", "apart", "lambdas"]
-    return ReportTable("Over lambda", head, body, f"{note} Mean over seeds of the last ten evaluations.", words=3)
+    note = f"{note} Mean over seeds of the {counted_words(comparison)}."
+    return ReportTable("Over lambda", head, body, note, words=3)
+
+
+SETTING_METRICS = {"value_mean": "V", "weight_ess": "share with weight"}
+"""Metrics that say how a setting of lambda works, and their names in a table."""
+
+
+def settings_table(comparison: Comparison, note: str) -> ReportTable:
+    """Each setting with its score, and at the end of training the mean V and the share of a batch that has weight."""
+    body = []
+    for group in (group for data in comparison.data for group in comparison.of(data)):
+        algo, chosen = parse(group.method)
+        if group.interval is None or "lam" not in chosen:
+            continue
+        score = group.interval.value
+        cells = [Cell(group.data), Cell(label(algo)), Cell(chosen["lam"]), Cell(chosen.get("eta", "–"))]
+        cells += [Cell(f"{score:.1f}", score)]
+        for name in SETTING_METRICS:
+            tail = metric_curve(group, name).mean
+            value = float(np.mean(tail[-max(1, len(tail) // 10) :])) if tail else float("nan")
+            cells.append(Cell(f"{value:.3g}", value) if tail else Cell("–"))
+        body.append(cells)
+    head = ["data", "method", "lambda", "eta", "score", *SETTING_METRICS.values()]
+    about = (
+        f"Score: mean over seeds of the {counted_words(comparison)}. V in units of the mapped rewards, and the effective "
+        "sample of a batch as a share of it: means over the last tenth of training."
+    )
+    return ReportTable("Each setting", head, body, f"{note} {about}", words=4)
+
+
+def counted_words(comparison: Comparison) -> str:
+    """The evaluations that count, as in `last ten evaluations`."""
+    return last_evaluations(max((group.counted for group in comparison.groups), default=FINAL))
 
 
 def parse(method: str) -> tuple[str, dict[str, str]]:
