@@ -135,6 +135,8 @@ def test_seeds():
     assert seeds_of(None, (0, 10, 100)) == [0, 10, 100]
     assert seeds_of(2, (0, 10, 100)) == [0, 10]
     assert seeds_of(5, (0, 10, 100)) == [0, 10, 100, 1, 2]
+    assert seeds_of(2, (0, 10, 100), 7) == [7, 8]
+    assert seeds_of(None, (0, 10, 100), 7) == [7, 8, 9]
 
 
 def test_states_of_d4rls_layout_lie_on_free_cells(tmp_path):
@@ -253,13 +255,16 @@ def test_imitation_of_local_experts(tmp_path):
     assert [sentence.split(":")[0] for sentence in missing] == ["walker2d-expert-local"]
     assert [log.name for log in sources][3:5] == ["hopper-expert-local-traj-4", "halfcheetah-expert-local-traj-1"]
     runs, _, _ = study_runs(STUDIES["table2"], sources, ("bc", "odice"), StudyOptions(), tmp_path / "out")
-    assert len(runs) == 8 * 3 * 3  # O-DICE has two columns
+    assert len(runs) == 8 * 2 * 3  # the released code's policy of 1024-1024 is for D4RL's files
     one = next(run for run in runs if run.name == "hopper-expert-local-traj-2/odice/seed-10")
     assert (one.settings.config.lam, one.settings.config.eta, one.settings.config.value_lr) == (0.4, 1.0, 1e-4)
     assert (one.settings.options.episode, one.settings.options.imitation) == ((10,), True)
     assert (one.settings.options.steps, one.settings.options.eval_episodes) == (100_000, 10)
     with pytest.raises(OdiceError, match="Did you mean 'hopper-expert'"):
         local_experts(["hoper-expert"], tmp_path)
+    (mine := tmp_path / "mine.hdf5").touch()
+    logs, missing = local_experts([f"ant-expert={mine}"], tmp_path)
+    assert ([log.name for log in logs][:1], logs[0].data, missing) == (["ant-expert-local-traj-1"], str(mine), [])
 
 
 @pytest.fixture
@@ -295,6 +300,28 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     own, _, _ = study_runs(STUDIES["curves"], sources[:1], ("odice",), StudyOptions("own", seeds=1), tmp_path)
     assert own[0].settings.config.lam == 0.6
     assert own[0].settings.preset is None
+
+
+def test_a_log_of_ones_own_gets_the_settings_of_the_data_set_of_its_name(made, tmp_path):
+    (mine := tmp_path / "mine.hdf5").touch()
+    sources, missing = local_sources([f"halfcheetah-medium={mine}", "hospital", f"other={mine}"], made)
+    assert missing == []
+    assert {source.name: source.data for source in sources} == {
+        "halfcheetah-medium-local": str(mine),
+        "other-local": str(mine),
+        "hospital-local": str(made / "hospital-local.hdf5"),
+    }
+    options = StudyOptions(seeds=2, first_seed=3)
+    cells, _, _ = study_cells(STUDIES["curves"], sources, ("odice",), options, tmp_path / "out")
+    plans = {cell.name: cell.settings for cell in cells}
+    assert {cell.settings.options.seed for cell in cells} == {3, 4}
+    like = plans["halfcheetah-medium-local/odice/seed-3"]
+    assert (like.config.lam, like.config.eta, like.options.reward) == (0.5, 0.2, "return-range")
+    assert plans["other-local/odice/seed-4"].config.lam == 0.6  # the preset's general settings
+    assert [source.name for source in local_sources([f"other={mine}"], tmp_path)[0]] == ["other-local"]
+    for text, message in (("x=", "NAME=PATH"), ("=y", "NAME=PATH"), ("../x=y", "NAME=PATH"), ("x=nowhere", "no file")):
+        with pytest.raises(OdiceError, match=message):
+            local_sources([text], made)
 
 
 def test_sensitivity_is_a_grid_and_other_settings_are_for_all(made, tmp_path):
@@ -354,7 +381,9 @@ def test_the_command_trains_and_writes_everything_and_does_nothing_twice(tmp_pat
     assert main(command) == 0
     assert "4 of them finished already" in capfd.readouterr().out
     assert evaluations.stat().st_mtime_ns == before
-    assert main([*command, "--report-only"]) == 0
+    assert main([*command, "--report-only", "--last", "1"]) == 0
+    assert "a run's last evaluation." in (out / "curves.md").read_text()
+    assert main([*command, "--last", "0"]) == 2
 
 
 def test_without_any_data_it_says_how_to_get_them(tmp_path, capfd, monkeypatch):

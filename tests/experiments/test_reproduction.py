@@ -133,6 +133,18 @@ def test_sensitivity_tells_how_far_lambdas_are_apart(tmp_path):
     assert written == {"50", "0", "5", "30", "15", "10"}
 
 
+def test_each_setting_stands_with_its_value_and_its_weights(tmp_path):
+    """Means of the last tenth of the rows; a run that logs no such metric has a dash."""
+    places = [place(tmp_path, "x", "odice-lam=0.5-eta=0.2", [[0.0], [100.0]]), place(tmp_path, "x", "sdice-lam=0.5")]
+    rows = [{"step": step, "value_mean": float(step), "weight_ess": 0.25} for step in range(1, 21)]
+    (places[0].path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = reproduction.settings_table(gather(places, last=1), "")
+    assert [cell.text for cell in table.rows[0]] == ["x", "O-DICE", "0.5", "0.2", "50.0", "19.5", "0.25"]
+    assert [cell.text for cell in table.rows[1]][-2:] == ["–", "–"]
+    assert "the last evaluation." in table.note
+    assert reproduction.settings_table(gather(places), "").rows[0][4].text == "25.0"
+
+
 def test_names():
     assert parse("vdice-true-lam=0.5") == ("vdice-true", {"lam": "0.5"})
     assert parse("td3-bc") == ("td3-bc", {})
