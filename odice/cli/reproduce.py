@@ -45,8 +45,8 @@ class ReproduceFlags:
     suite_dir: Path = Path("runs", "suite")
     """The folder of the local suite."""
     logs: tuple[str, ...] = ()
-    """Only these data sets. On the local suite also NAME=PATH, a log of yours: it gets the settings of the D4RL data set of
-    that name."""
+    """Only these data sets. On the local suite also NAME=PATH, a log of yours, which gets the settings of the D4RL data
+    set of that name."""
     algos: tuple[str, ...] = ()
     """Only these algorithms, or others."""
     preset: Literal["paper", "reference", "corl", "own"] = "paper"

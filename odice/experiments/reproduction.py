@@ -200,8 +200,8 @@ def settings_table(comparison: Comparison, note: str) -> ReportTable:
         body.append(cells)
     head = ["data", "method", "lambda", "eta", "score", *SETTING_METRICS.values()]
     about = (
-        f"Score: mean over seeds of the {counted_words(comparison)}. V in units of the mapped rewards, and the effective "
-        "sample of a batch as a share of it: means over the last tenth of training."
+        f"Score: mean over seeds of the {counted_words(comparison)}. V in units of the mapped rewards, and the "
+        "effective sample of a batch as a share of it: means over the last tenth of training."
     )
     return ReportTable("Each setting", head, body, f"{note} {about}", words=4)
 

@@ -199,8 +199,8 @@ def _protocol(comparison: Comparison) -> str:
     what = "normalized scores" if all(scored) else "returns, not normalized" if not any(scored) else "as the unit says"
     return (
         f"A run's number is the mean of its {last_evaluations(counted)}{fewer}; mean ± standard deviation and 95 % "
-        f"bootstrap interval over seeds. Last and best: means over seeds. Worst episode: of those evaluations, of any seed. "
-        f"Numbers are {what}. Only finished runs count."
+        f"bootstrap interval over seeds. Last and best: means over seeds. Worst episode: of those evaluations, of any "
+        f"seed. Numbers are {what}. Only finished runs count."
     )
 
 

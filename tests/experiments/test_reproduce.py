@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -214,22 +215,33 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
 
 @pytest.mark.long
 def test_the_whole_table_on_fifteen_small_files(tmp_path, capfd):
-    """Every run of Table 1 through the driver, killed in the middle: nothing is trained twice, and no run is empty."""
+    """Every run of Table 1 through the driver, killed and then stopped on the way.
+
+    Nothing is trained twice, and no cell is empty.
+    """
     data, out = tmp_path / "d4rl", tmp_path / "out"
     write_all(data)
     command = ["reproduce", "table1", "--data-dir", str(data), "--out", str(out), *SMALL]
-    driver = subprocess.Popen([sys.executable, "-m", "odice", *command], stdout=subprocess.DEVNULL)
     finished = lambda: {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/seed-0/result.json")}
-    while len(before := finished()) < 5:
-        assert driver.poll() is None
-        time.sleep(0.5)
-    driver.kill()
-    driver.wait()
+    before: dict = {}
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 128 + signal.SIGTERM)):
+        enough = len(before) + 5
+        driver = subprocess.Popen([sys.executable, "-m", "odice", *command], stdout=subprocess.DEVNULL)
+        while len(finished()) < enough:
+            assert driver.poll() is None
+            time.sleep(0.5)
+        driver.send_signal(number)
+        assert driver.wait() == code
+        assert before.items() <= finished().items()
+        before = finished()
     assert main(command) == 0
     assert "of them finished already" in capfd.readouterr().out
     after = finished()
     assert len(after) == 15 * 11 - 5 - 15  # runs of one length are the same under both protocols of OptiDICE
     assert before.items() <= after.items()
+    for path in after:  # a run that was interrupted has each of its evaluations once
+        steps = [json.loads(line)["step"] for line in (path.parent / "evaluations.jsonl").read_text().splitlines()]
+        assert steps == [20]
     rows = table_rows(out / "table1.csv")
     assert [row["data"] for row in rows] == [*STUDIES["table1"].data]
     assert all(np.isfinite(float(row[name])) for row in rows for name in OURS)
@@ -312,9 +324,9 @@ def test_a_log_of_ones_own_gets_the_settings_of_the_data_set_of_its_name(made, t
         "hospital-local": str(made / "hospital-local.hdf5"),
     }
     options = StudyOptions(seeds=2, first_seed=3)
-    cells, _, _ = study_cells(STUDIES["curves"], sources, ("odice",), options, tmp_path / "out")
-    plans = {cell.name: cell.settings for cell in cells}
-    assert {cell.settings.options.seed for cell in cells} == {3, 4}
+    runs, _, _ = study_runs(STUDIES["curves"], sources, ("odice",), options, tmp_path / "out")
+    plans = {run.name: run.settings for run in runs}
+    assert {run.settings.options.seed for run in runs} == {3, 4}
     like = plans["halfcheetah-medium-local/odice/seed-3"]
     assert (like.config.lam, like.config.eta, like.options.reward) == (0.5, 0.2, "return-range")
     assert plans["other-local/odice/seed-4"].config.lam == 0.6  # the preset's general settings
