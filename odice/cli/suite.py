@@ -79,7 +79,7 @@ def there(facts: dict[str, Any] | None) -> str:
     returns = facts["returns"]
     return (
         f"{facts['steps']:,} steps, {facts['episodes']:,} episodes, return {returns['mean']:.4g} "
-        f"(best {returns['best']:.4g}), {facts['bytes'] / 1e6:.1f} MB, SHA-256 {facts['sha256'][:12]}"
+        f"(best {returns['best']:.4g}), {facts['bytes'] / 1e6:.1f} MB, content {facts['fingerprint'][:12]}"
     )
 
 

@@ -163,7 +163,7 @@ def test_the_command_makes_what_is_missing_once(tmp_path, capfd):
     assert main(["suite", "list", "--out", folder]) == 0
     output = capfd.readouterr().out
     facts = json.loads(Path(folder, "hospital-local.json").read_text())
-    assert facts["sha256"][:12] in output
+    assert f"content {facts['fingerprint'][:12]}" in output
     assert "hopper-full-replay" in output
     assert "not D4RL" not in output
     assert "None of it is D4RL's" in output
