@@ -45,20 +45,13 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "iql-spread": {"algo": "iql", "reward": "return-spread", **FAST},
     "sql": {"algo": "sql", **FAST},
     "paper": {"algo": "odice", "preset": "paper", "normalize_obs": True, "convention": "bootstrap", **FAST},
-    "former": {
-        "algo": "auto",
-        "predictability": 1.0,
-        "double_sampling": "off",
-        "gradient": "orthogonal",
-        "balance": 0.0,
-    },
     "auto": {"algo": "auto"},
     "auto-orthogonal": {"algo": "auto", "gradient": "orthogonal"},
-    "auto-returns": {"algo": "auto", "predictability": 1.0},
     "auto-unbalanced": {"algo": "auto", "balance": 0.0},
+    "auto-unsquashed": {"algo": "auto", "tanh_mean": False},
     "auto-near": {"algo": "auto", "distance": "near"},
     "auto-far": {"algo": "auto", "distance": "far"},
-    "auto-no-residual": {"algo": "auto", "return_weight": 1000.0},
+    "auto-no-residual": {"algo": "auto", "credit_weight": 1000.0},
 }
 EVALUATIONS, EPISODES = 10, 10
 

@@ -15,6 +15,7 @@ COLUMNS = {
     "next_action": "the action that the log has at the next state; NaN where it has none",
     "cost": "what each step costs",
     "return_to_go": "the discounted return that followed in the log, in standard deviations from its mean",
+    "credit": "what the step did for the return, without luck, in standard deviations from the mean",
 }
 """What a batch may carry in addition to its transitions, one entry per row. An algorithm declares what it reads
 (`odice.register(..., columns=...)`), and `data.columns` makes it."""

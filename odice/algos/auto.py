@@ -11,9 +11,9 @@ The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 | the policy's steps         | are those of the episodes whose agents show most skill (`training.skill`); they hold    |
 |                            | the share of the data that `distance` says. V and the critic learn from all             |
 | level                      | the policy's weights rest on a half of those steps (`policy_ess`)                       |
-| A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the return that followed in the |
-|                            | log without its luck (`predictability`, `return_weight` k), b(s) what the state alone   |
-|                            | explains (`policy_baseline`); e and C each in standard deviations                       |
+| A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the step's credit, measured     |
+|                            | before the run (`training.credit`, `credit_weight` k), b(s) what the state alone        |
+|                            | explains; e and C each in standard deviations                                           |
 | balance                    | every state keeps its weight: (w + kappa) / (n(s) + kappa); kappa (`balance`) is larger |
 |                            | where the model that the credit comes from errs more                                    |
 | where V starts             | a high return of the log (`value_start`)                                                |
@@ -91,24 +91,17 @@ class AutoConfig(ODICEConfig):
     data."""
     episode_share: float | None = None
     """Share of the data that those episodes hold; None follows from `distance`, 1 learns from all. Needs a
-    `return_weight` and `double_sampling`."""
+    `credit_weight` and `double_sampling`."""
     policy_ess: float = 0.5
-    """Share of those steps that the policy's weights rest on: a threshold of the residuals is adapted to it. 0 weighs
-    by `policy_weight` instead."""
-    policy_baseline: bool = True
-    """Take from the residual what the state alone explains of it (a network with V's widths, by least squares) before
-    the policy's weights are made: what is left belongs to the action. Needs `policy_ess`."""
+    """Share of those steps that the policy's weights rest on: a threshold is adapted to it, after what the state alone
+    explains (a network with V's widths, by least squares) has been taken away. 0 weighs by `policy_weight` instead."""
     balance: float | None = None
     """kappa in (w + kappa) / (n(s) + kappa), where n(s) is the mean of the policy's weight w in a state: every state
     counts as often as it is in the data, and where no action stands out, or kappa is large, all are imitated alike. 0
-    is off. None follows from the log (`training.skill`). Needs `policy_baseline`."""
-    return_weight: float = 2.0
-    """How much the return that followed in the log counts next to the residual, each in its own standard deviations.
-    The residual tells one action from another and joins parts of episodes; the return tells one agent from another
-    where a log has several. Needs `policy_ess`."""
-    predictability: float | None = None
-    """Share of what a step brings that state and action decide; the rest is luck. 1 counts returns as they were, 0 the
-    action's own average only (`training.credit`). None is measured in the log."""
+    is off. None follows from the log (`training.skill`). Needs `policy_ess`."""
+    credit_weight: float = 2.0
+    """How much a step's credit, what its action brings on average (`training.credit`), counts next to the residual,
+    each in its own standard deviations. 0 measures no credit, and learns from all episodes. Needs `policy_ess`."""
     double_sampling: Literal["off", "policy", "both"] = "policy"
     """Whose weights come from the mean residual over next states: nobody's, the policy's, or also those of V. Where
     next states are random, `off` prefers risky actions."""
@@ -117,6 +110,8 @@ class AutoConfig(ODICEConfig):
     cosine_steps: int | None = None
     """The learning rates fall to 0 along a cosine over this many updates; None is the length of the run, 0 keeps
     them."""
+    tanh_mean: bool = True
+    """Squash the Gaussian's mean into (-1, 1): logged actions often lie at their bounds."""
     average: float = 10.0
     """The policy is the average of its weights over about the last 1/average of the updates so far; 0 is the latest
     weights."""
@@ -128,10 +123,8 @@ class AutoConfig(ODICEConfig):
             require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
         part = self.episode_share is None or 0 < self.episode_share <= 1
         require(part, f"episode_share must lie above 0 and at most at 1, got {self.episode_share} (1 is all).")
-        known = self.predictability is None or 0 <= self.predictability <= 1
-        require(known, f"predictability must lie between 0 and 1, got {self.predictability}: it is a share.")
         require((self.balance or 0) >= 0, f"balance must not be negative, got {self.balance}.")
-        require(self.return_weight >= 0, f"return_weight must not be negative, got {self.return_weight}.")
+        require(self.credit_weight >= 0, f"credit_weight must not be negative, got {self.credit_weight}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
 
 
@@ -163,10 +156,10 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
         extraction = threshold_extraction(
             cfg.policy_ess,
             cfg.weight_clamp,
-            return_weight=cfg.return_weight,
-            balance=BALANCE if cfg.balance is None else cfg.balance,
             learner=learner,
-            make_baseline=make if cfg.policy_baseline else None,
+            make_baseline=make,
+            credit_weight=cfg.credit_weight,
+            balance=BALANCE if cfg.balance is None else cfg.balance,
         )
     averaged = None
     if cfg.double_sampling != "off":
@@ -180,8 +173,8 @@ def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
     """The share of the data that the chosen episodes hold, from the distance."""
     if cfg.episode_share is not None:
         return {}
-    if cfg.double_sampling == "off" or not cfg.return_weight:
-        return {"episode_share": (1.0, "double_sampling and return_weight, which it needs")}
+    if cfg.double_sampling == "off" or not cfg.credit_weight:
+        return {"episode_share": (1.0, "double_sampling and credit_weight, which it needs")}
     return {"episode_share": (SHARES[cfg.distance], f"distance {cfg.distance}")}
 
 
@@ -194,8 +187,7 @@ def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
     health=WEIGHTS,
     schedule="cosine_steps",
     value_start="value_start",
-    columns={"return_to_go": "return_weight"},
-    credit="predictability",
+    columns={"credit": "credit_weight"},
     episode_share="episode_share",
     balance="balance",
     derived=derived,

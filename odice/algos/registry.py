@@ -43,15 +43,12 @@ class Entry(NamedTuple):
     columns: Mapping[str, str | None] = {}
     """Columns of the batch that `update` reads (`types.COLUMNS`), each with the setting that turns it on; None is
     always."""
-    credit: str | None = None
-    """The setting that says how far returns are to be believed: where it is None, the run measures it in the log, and
-    the column `return_to_go` is without luck (`training.credit`)."""
     episode_share: str | None = None
     """The setting that says which share of the data the episodes hold whose steps its policy learns from
-    (`training.skill`), where `credit` is measured: `Batch.chosen` are such steps."""
+    (`training.skill`), where it reads the column `credit`: `Batch.chosen` are such steps."""
     balance: str | None = None
-    """The setting that says how much all actions of a state are imitated alike: where it is None and `credit` is
-    measured, the run fills in what the log says (`training.skill`)."""
+    """The setting that says how much all actions of a state are imitated alike: where it is None and the
+    column `credit` is read, the run fills in what the log says (`training.skill`)."""
     derived: Callable[[Any], dict[str, tuple[Any, str]]] | None = None
     """From a config to the values of its settings that follow from others, each with the reason: `odice train
     --dry-run` prints them."""
@@ -120,7 +117,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
 
 
 DECLARATIONS = Entry._fields[4:]
-SETTINGS = ("best_episodes", "schedule", "value_start", "credit", "episode_share", "balance", "diagnose", "discount")
+SETTINGS = ("best_episodes", "schedule", "value_start", "episode_share", "balance", "diagnose", "discount")
 """Declarations that name a setting."""
 
 

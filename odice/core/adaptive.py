@@ -70,7 +70,7 @@ class Threshold(NamedTuple):
 
 class ThresholdState(NamedTuple):
     threshold: Threshold
-    baseline: Learned[Ensemble] | None
+    baseline: Learned[Ensemble]
     state_weight: Learned[Ensemble] | None = None
 
 
@@ -78,43 +78,38 @@ def threshold_extraction(
     target_ess: float,
     clamp: float,
     *,
-    return_weight: float = 0.0,
+    learner: Learner,
+    make_baseline: Callable[[PRNGKeyArray], Ensemble],
+    credit_weight: float = 0.0,
     balance: float = 0.0,
-    learner: Learner | None = None,
-    make_baseline: Callable[[PRNGKeyArray], Ensemble] | None = None,
 ) -> Extraction:
     """Weights max(0, A / spread - level), divided by their mean, whose ESS is held at `target_ess`.
 
     Args:
         target_ess: share of the data that the weights rest on.
         clamp: largest weight.
-        return_weight: how much the return that followed in the log counts in A next to the residual, each in its own
-            standard deviations.
+        learner: trains the baseline, and n.
+        make_baseline: makes a network b(s) that learns A's mean in each state by least squares and is taken from A:
+            what is left belongs to the action. It makes n too.
+        credit_weight: how much the column `credit` counts in A next to the residual, each in its own standard
+            deviations.
         balance: kappa in the weight (w + kappa) / (n(s) + kappa), where n(s) is a network that learns w's mean in each
             state. So every state has the weight that it has in the log, and where no action stands out all are
-            imitated alike. 0 leaves w as it is. Needs `make_baseline`, which makes n too.
-        learner: trains the baseline.
-        make_baseline: makes a network b(s) that learns A's mean in each state by least squares and is taken from A;
-            None takes nothing from it.
+            imitated alike. 0 leaves w as it is.
     """
 
     def init(key: PRNGKeyArray) -> ThresholdState:
-        baseline = None if learner is None or make_baseline is None else learner.init(make_baseline(key))
-        state_weight = None
-        if balance and learner is not None and make_baseline is not None:
-            state_weight = learner.init(make_baseline(jax.random.fold_in(key, 1)))
-        return ThresholdState(Threshold(jnp.zeros(()), jnp.ones(())), baseline, state_weight)
+        state_weight = learner.init(make_baseline(jax.random.fold_in(key, 1))) if balance else None
+        return ThresholdState(Threshold(jnp.zeros(()), jnp.ones(())), learner.init(make_baseline(key)), state_weight)
 
-    def with_return(residual: Heads, batch: Batch) -> Heads:
-        if not return_weight:
+    def with_credit(residual: Heads, batch: Batch) -> Heads:
+        if not credit_weight:
             return residual
-        returns = batch.column("return_to_go")[None]
-        return residual / jnp.maximum(jnp.std(residual), TINY) + return_weight * returns
+        credit = batch.column("credit")[None]
+        return residual / jnp.maximum(jnp.std(residual), TINY) + credit_weight * credit
 
-    def without_baseline(baseline: Learned[Ensemble] | None, residual: Heads, batch: Batch):
+    def without_baseline(baseline: Learned[Ensemble], residual: Heads, batch: Batch):
         """A - b(s), and the baseline after one step towards A."""
-        if learner is None or baseline is None:
-            return residual, None
         target = jnp.mean(jax.lax.stop_gradient(residual), axis=0, keepdims=True)
         explained, pull = jax.vjp(lambda network: network(batch.obs), baseline.params)
         (gradient,) = pull(2.0 * (explained - target) / target.size)
@@ -122,7 +117,7 @@ def threshold_extraction(
 
     def balanced(state_weight: Learned[Ensemble] | None, weight: Float[Array, " b"], batch: Batch):
         """(w + kappa) / (n(s) + kappa), and n after one step towards w."""
-        if learner is None or state_weight is None:
+        if state_weight is None:
             return weight, None
         expected, pull = jax.vjp(lambda network: jax.nn.softplus(network(batch.obs)[0]), state_weight.params)
         (gradient,) = pull(2.0 * (expected - weight) / weight.size)
@@ -131,7 +126,7 @@ def threshold_extraction(
 
     def weigh(state: ThresholdState, residual: Heads, divergence: Divergence, batch: Batch):
         del divergence
-        residual, baseline = without_baseline(state.baseline, with_return(residual, batch), batch)
+        residual, baseline = without_baseline(state.baseline, with_credit(residual, batch), batch)
         advantage = jnp.mean(residual, axis=0)
         weight = threshold_weight(advantage, state.threshold, clamp)
         threshold = next_threshold(state.threshold, advantage, weight, target_ess)

@@ -41,7 +41,7 @@ def make_columns(names: Iterable[str], dataset: Dataset, discount: float) -> dic
     """The columns of these names, one entry per step of the data set.
 
     Args:
-        names: Of `types.COLUMNS`.
+        names: Of `types.COLUMNS`. `credit` is not made here: it takes training (`training.credit`).
         dataset: With the rewards and actions that the algorithm sees.
         discount: Of returns.
     """

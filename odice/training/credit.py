@@ -1,16 +1,13 @@
-"""Credit: what followed each step of a log, less the luck in it.
+"""Credit: what each step of a log did for the return, without luck.
 
-The return G of a step holds the worth of its action, the skill of whoever went on from there, and luck. Choosing steps
-by G is choosing lottery tickets where the world is random; not looking at G is not seeing that a log has good and bad
-agents where it is not. Here the log says which of the two it is. With values V of the log's own behavior,
+The return of a step holds the worth of its action, the skill of whoever went on from there, and luck. Choosing steps by
+it is choosing lottery tickets where the world is random. With values V of the log's own behavior,
 
     delta = r + gamma m V(s') - V(s)          what one step brought
-    A     = E[delta | s, a]                   the part that state and action decide; delta - A is luck
-    p     = 1 - Var(delta - A) / Var(delta)   predictability: 1 in a world without chance, near 0 in a lottery
-    credit = A + p (G - V(s) - A)
+    A     = E[delta | s, a]                   its credit: the part that state and action decide
+    luck  = delta - A                         the rest
 
-So where nothing is left to chance the credit of a step is the advantage of the whole return, and where everything is,
-that of the action alone, averaged over luck.
+The skill of those who went on is a matter of whole episodes (`training.skill`).
 
 Every prediction is made for episodes that the predicting network has not seen (two halves of the log, each predicted
 from the other): a network that has seen a lucky draw would remember it and call it skill. E[delta | s, a] is learned as
@@ -32,7 +29,7 @@ import optax
 
 from odice.core.networks import MLP, head
 from odice.data.dataset import Dataset
-from odice.data.to_go import continued_returns
+from odice.data.to_go import continued_returns, standardized_returns
 from odice.data.transitions import Convention, rows_of
 from odice.training.skill import Skill, episode_skill
 
@@ -48,58 +45,43 @@ VALIDATION = 4096
 BLOCK = 1 << 16
 """Steps whose credit is computed at a time."""
 TINY = 1e-9
+NEGLIGIBLE = 1e-5
+"""Advantages that differ by less than this share of the returns' standard deviation are all the same."""
 
 
 class Credit(NamedTuple):
     """What each step of a log is owed."""
 
-    outcome: np.ndarray
-    """The credit of each step, (steps,) float32, with mean 0 and standard deviation 1."""
-    predictability: float
-    """Share of what a step brings that state and action decide."""
-    explained: float
-    """Share of the returns' variance that the state explains."""
+    advantage: np.ndarray
+    """A of each step, (steps,) float32, with mean 0 and standard deviation 1."""
     skill: Skill
     """What the agent of each episode did for its return."""
 
 
-def credit(
-    dataset: Dataset,
-    discount: float,
-    convention: Convention = "bootstrap",
-    *,
-    predictability: float | None = None,
-    seed: int = 0,
-) -> Credit:
+def credit(dataset: Dataset, discount: float, convention: Convention = "bootstrap", *, seed: int = 0) -> Credit:
     """The credit of every step of a data set, as the algorithm sees it.
 
     Args:
         dataset: The log.
         discount: gamma.
         convention: Which steps are transitions. The others have a credit too, but no network learns from them.
-        predictability: p; None measures it.
         seed: Of the networks, the halves and the batches.
     """
+    if not standardized_returns(dataset, discount).any():  # all returns are alike, and so is all credit
+        return Credit(np.zeros(dataset.n_steps, np.float32), Skill(np.zeros(dataset.n_episodes), 1.0))
     rows = _sample(dataset, convention, seed)
     log = _Log(dataset, discount, rows, seed)
     seen = log.take(rows)
     networks = _learn(seen, discount, jax.random.PRNGKey(seed))
 
-    change = networks.change(seen)
-    luck = change - networks.advantage(seen)
-    share = lambda rest, whole: float(np.clip(1.0 - np.var(rest) / max(np.var(whole), TINY), 0.0, 1.0))
-    predictability = share(luck, change) if predictability is None else predictability
-    explained = share(seen.returns - networks.worth(seen.observations, seen.fold), seen.returns)
-
-    outcome, luck, worth = np.empty((3, dataset.n_steps))
+    advantage, luck, worth = np.empty((3, dataset.n_steps))
     for begin in range(0, dataset.n_steps, BLOCK):
         block = slice(begin, min(begin + BLOCK, dataset.n_steps))
         steps = log.take(np.arange(block.start, block.stop))
-        advantage, worth[block] = networks.advantage(steps), networks.worth(steps.observations, steps.fold)
-        outcome[block] = blend(advantage, steps.returns - worth[block], predictability)
-        luck[block] = networks.change(steps) - advantage
+        advantage[block], worth[block] = networks.advantage(steps), networks.worth(steps.observations, steps.fold)
+        luck[block] = networks.change(steps) - advantage[block]
     skill = episode_skill(dataset.returns / log.unit, worth[dataset.starts], luck, dataset.starts)
-    return Credit(_standard(outcome), predictability, explained, skill)
+    return Credit(_standard(advantage), skill)
 
 
 class _Networks(NamedTuple):
@@ -139,16 +121,11 @@ def _learn(steps: _Steps, discount: float, key: jax.Array) -> _Networks:
     return networks._replace(correction=_crossfit(second, [steps.both], [missed[:, None]], steps.fold)[0])
 
 
-def blend(advantage: np.ndarray, return_advantage: np.ndarray, predictability: float) -> np.ndarray:
-    """The action's advantage where the world is luck, that of the whole return where it is not."""
-    return advantage + predictability * (return_advantage - advantage)
-
-
 def _standard(values: np.ndarray) -> np.ndarray:
-    """Mean 0 and standard deviation 1; all 0 where the values do not differ."""
+    """Mean 0 and standard deviation 1; all 0 where the values differ by rounding only."""
     values = values - values.mean()
     deviation = values.std()
-    return (values / deviation if deviation > TINY else np.zeros_like(values)).astype(np.float32)
+    return (values / deviation if deviation > NEGLIGIBLE else np.zeros_like(values)).astype(np.float32)
 
 
 class _Steps(NamedTuple):

@@ -230,7 +230,7 @@ def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) 
     else:
         seen = fitted.apply(dataset)
         # the credit is measured on the observations that a streamed data set has, so that both give the same bits
-        measured = settings.algorithm.credit is not None
+        measured = "credit" in settings.algorithm.reads(settings.config)
         columns, chosen, settings = measure_log(settings, _as_seen(settings, dataset, fitted) if measured else seen)
         rows = to_transitions(seen, convention, columns)._replace(chosen=chosen)
         if options.suboptimal is not None:
@@ -279,14 +279,11 @@ def measure_log(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray
     """The columns that the algorithm reads, the rows that its policy learns from (None is all of them), and the
     settings with what was measured to make them."""
     algorithm, config = settings.algorithm, settings.config
-    columns = make_columns(algorithm.reads(config), seen, settings.discount)
-    believed = algorithm.setting(config, algorithm.credit, 1.0)
-    if "return_to_go" not in columns or believed == 1.0 or not columns["return_to_go"].any():
+    wanted = algorithm.reads(config)
+    columns = make_columns((name for name in wanted if name != "credit"), seen, settings.discount)
+    if "credit" not in wanted:
         return columns, None, settings
-    measured = credit(seen, settings.discount, settings.options.convention, predictability=believed)
-    if believed is None:
-        why = "the log (how far state and action decide what follows)"
-        settings = settings.replace(why, **{str(algorithm.credit): round(measured.predictability, 3)})
+    measured = credit(seen, settings.discount, settings.options.convention)
     if algorithm.setting(config, algorithm.balance, 0.0) is None:
         why = "the log (how far the model of the world errs)"
         settings = settings.replace(why, **{str(algorithm.balance): round(balance(measured.skill.ratio), 3)})
@@ -296,7 +293,7 @@ def measure_log(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray
         share = round(enough(share, rows.size), 3)
         settings = settings.replace("the log, which is small", **{str(algorithm.episode_share): share})
     chosen = drawn_rows(measured.skill.score, rows, share)
-    return {**columns, "return_to_go": measured.outcome}, chosen, settings
+    return {**columns, "credit": measured.advantage}, chosen, settings
 
 
 def _value_limit(dataset: Dataset, fitted: Fitted, discount: float) -> float:

@@ -23,13 +23,13 @@ GRADIENT = {"odice": "orthogonal", "sdice": "semi", "vdice-true": "true"}
 OFF = {
     "value_ess": 0.0,
     "policy_ess": 0.0,
-    "policy_baseline": False,
-    "return_weight": 0.0,
+    "credit_weight": 0.0,
     "balance": 0.0,
     "double_sampling": "off",
     "value_start": 0.0,
     "cosine_steps": 0,
     "average": 0.0,
+    "tanh_mean": False,
 }
 """`auto` with nothing adapted."""
 adam = support.adam
@@ -39,10 +39,10 @@ def eta_of(name):
     return {"eta": ETA} if name == "odice" else {}
 
 
-def make_batch(seed=0, n=16, discrete=False, returns=False):
+def make_batch(seed=0, n=16, discrete=False, credit=False):
     batch = support.make_batch(seed, n, discrete)
     column = jnp.asarray(np.random.default_rng(seed + 100).normal(size=n), jnp.float32)
-    return batch._replace(columns={"return_to_go": column}) if returns else batch
+    return batch._replace(columns={"credit": column}) if credit else batch
 
 
 def slope(residual, temperature=1.0):

@@ -14,7 +14,7 @@ from tests.algos import numpy_vdice as vdice
 from tests.algos.numpy_vdice import CLAMP, GAMMA, GRADIENT, LINEAR, LR, NAMES, OFF, make_batch
 from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, linear
 
-RETURNS = 0.7
+CREDIT = 0.7
 ADAPTED = OFF | {"value_ess": 0.8, "policy_ess": 0.3, "value_start": 1.5}
 
 
@@ -23,7 +23,7 @@ def algo_state(name="odice", steps_before=3, **settings):
     algo = make("auto", SPEC, **(LINEAR | OFF | vdice.eta_of(name) | {"gradient": GRADIENT[name]} | settings))
     state = algo.init(jax.random.key(1))
     for i in range(steps_before):
-        batch = make_batch(seed=10 + i, returns=bool(settings.get("return_weight")))
+        batch = make_batch(seed=10 + i, credit=bool(settings.get("credit_weight")))
         state, _ = algo.update(state, batch, jax.random.key(0))
     return algo, state
 
@@ -36,16 +36,15 @@ def baseline_values(baseline: Learned, s):
     return linear(flatten(baseline.params), s)[:, 0]
 
 
-def advantage(state, batch, residual, returns):
-    """The residual and the log's return, each in its own standard deviations, without what the baseline explains."""
+def advantage(state, batch, residual, credit):
+    """The residual and the credit, each in its own standard deviations, without what the baseline explains."""
     s, *_ = arrays(batch)
-    if returns:
-        residual = residual / residual.std() + RETURNS * np.asarray(batch.columns["return_to_go"], np.float64)
-    baseline = state.extraction.baseline
-    return residual.mean(0) - (0.0 if baseline is None else baseline_values(baseline, s)), residual.mean(0)
+    if credit:
+        residual = residual / residual.std() + CREDIT * np.asarray(batch.columns["credit"], np.float64)
+    return residual.mean(0) - baseline_values(state.extraction.baseline, s), residual.mean(0)
 
 
-def numpy_update(name, state, batch, start=0.0, averaged="off", returns=False):
+def numpy_update(name, state, batch, start=0.0, averaged="off", credit=False):
     """The new value, target, policy, and what the policy's residual was."""
     s, a, *_ = arrays(batch)
     r_f, r_b, v = vdice.residuals(name, state, batch, start)
@@ -57,7 +56,7 @@ def numpy_update(name, state, batch, start=0.0, averaged="off", returns=False):
     weight = vdice.paper_weight(mean)
     if state.extraction is not None:
         level, spread = (float(x) for x in state.extraction.threshold)
-        above = np.maximum(advantage(state, batch, mean, returns)[0] - level * spread, 0)
+        above = np.maximum(advantage(state, batch, mean, credit)[0] - level * spread, 0)
         weight = np.minimum(above / above.mean(), CLAMP)
     return value, target, vdice.policy_step(state, batch, weight), mean
 
@@ -111,24 +110,24 @@ def test_one_adapted_update_equals_numpy(name):
     np.testing.assert_allclose(metrics["temperature"], np.exp(after.temperature), rtol=1e-6)
 
 
-@pytest.mark.parametrize("returns", [False, True])
+@pytest.mark.parametrize("credit", [False, True])
 @pytest.mark.parametrize("averaged", ["off", "policy"])
-def test_one_update_with_a_baseline_equals_numpy(averaged, returns):
-    more = {"policy_baseline": True, "double_sampling": averaged, "twin": True}
-    more |= {"return_weight": RETURNS} if returns else {}
-    batch, start = make_batch(returns=returns), ADAPTED["value_start"]
+def test_one_update_with_a_baseline_equals_numpy(averaged, credit):
+    more = {"double_sampling": averaged, "twin": True}
+    more |= {"credit_weight": CREDIT} if credit else {}
+    batch, start = make_batch(credit=credit), ADAPTED["value_start"]
     algo, state = algo_state("odice", **(ADAPTED | more))
-    *expected, mean = numpy_update("odice", state, batch, start, averaged, returns)
+    *expected, mean = numpy_update("odice", state, batch, start, averaged, credit)
     after, _ = algo.update(state, batch, jax.random.key(0))
     check_networks(after, expected)
     (s, *_), before = arrays(batch), state.extraction.baseline
-    error = 2 * (baseline_values(before, s) - advantage(state, batch, mean, returns)[1]) / len(s)
+    error = 2 * (baseline_values(before, s) - advantage(state, batch, mean, credit)[1]) / len(s)
     baseline = adam(flatten(before.params), np.concatenate([error @ s, [error.sum()]]), before.opt_state, LR)
     close(after.extraction.baseline.params, baseline, rtol=2e-4, atol=2e-5)
 
 
 def test_the_policy_learns_from_the_chosen_rows_and_values_from_all():
-    more = {"policy_baseline": True, "double_sampling": "policy", "twin": True}
+    more = {"double_sampling": "policy", "twin": True}
     algo, state = algo_state("odice", **(ADAPTED | more))
     batch, chosen, start = make_batch(), make_batch(seed=77), ADAPTED["value_start"]
     value, target, *_ = numpy_update("odice", state, batch, start, "policy")
@@ -144,9 +143,9 @@ def test_the_share_of_the_episodes_follows_from_the_distance():
     assert derived(AutoConfig(double_sampling="off"))["episode_share"][0] == 1.0
 
 
-def test_a_batch_without_returns_is_refused():
-    algo, state = algo_state(steps_before=0, **(ADAPTED | {"return_weight": 1.0}))
-    with pytest.raises(OdiceError, match="no column 'return_to_go'"):
+def test_a_batch_without_credit_is_refused():
+    algo, state = algo_state(steps_before=0, **(ADAPTED | {"credit_weight": 1.0}))
+    with pytest.raises(OdiceError, match="no column 'credit'"):
         algo.update(state, make_batch(), jax.random.key(0))
 
 
@@ -179,7 +178,7 @@ def test_the_policy_is_the_average_of_its_weights():
         ({"policy_ess": 1.0}, "policy_ess must lie"),
         ({"episode_share": 0.0}, "episode_share must lie above 0"),
         ({"balance": -0.1}, "balance must not be negative"),
-        ({"return_weight": -1.0}, "return_weight must not be negative"),
+        ({"credit_weight": -1.0}, "credit_weight must not be negative"),
         ({"average": 0.5}, "average must be 0 or at least 1"),
         ({"cosine_steps": -1}, "cosine_steps"),
         ({"gradient": "orthogonl"}, "Did you mean 'orthogonal'"),

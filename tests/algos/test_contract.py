@@ -17,13 +17,13 @@ import pytest
 
 import odice
 from odice.algos import algorithms, entry
-from odice.data.columns import make_columns
+from odice.data.columns import MAKERS, make_columns
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.checkpoint import Checkpoints
 from odice.training.loop import Loop, initial_state, make_chunk
 from odice.training.settings import resolve
-from odice.types import COLUMNS, Spec
+from odice.types import Spec
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
@@ -136,7 +136,8 @@ class Compiled:
 
     def __init__(self, name: str, **options):
         log = odice.load(pushes())
-        transitions = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
+        columns = make_columns(MAKERS, log, 0.5)
+        transitions = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
         transitions = transitions._replace(expert=np.arange(100, dtype=np.int32))
         self.algo, self.data = build(name), jax.device_put(transitions)
         self.begin = lambda seed: initial_state(self.algo, seed)

@@ -10,14 +10,14 @@ import numpy as np
 
 import odice
 from odice.algos import entry
-from odice.data.columns import make_columns
+from odice.data.columns import MAKERS, make_columns
 from odice.data.store import Streamed
 from odice.data.transitions import to_transitions
 from odice.training.devices import Devices, choose_devices, put
 from odice.training.loop import initial_state, make_chunk
 from odice.training.settings import resolve
 from odice.training.stream import StreamedChunk
-from odice.types import COLUMNS, Spec
+from odice.types import Spec
 from tests.algos.test_contract import pushes, tiny
 
 BATCH, UPDATES, PIECE = 64, 200, 50
@@ -32,7 +32,8 @@ def build(name: str):
 def trained(name: str, devices: Devices | None, *, seeds: int = 0, stream: bool = False):
     """The state after the updates, and the compiled program's text."""
     log, algo = odice.load(pushes()), build(name)
-    rows = to_transitions(log, columns=make_columns(COLUMNS, log, 0.5))
+    columns = make_columns(MAKERS, log, 0.5)
+    rows = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
     rows = rows._replace(expert=np.arange(100, dtype=np.int32))
     source = Streamed(log, "qlearning") if stream else put(rows, devices and devices.everywhere)
     chunk = (StreamedChunk if stream else make_chunk)(algo, BATCH, PIECE, seeds=bool(seeds), devices=devices)

@@ -32,7 +32,7 @@ def test_the_unit_of_the_rewards_does_not_matter(tmp_path):
 
 def test_rewards_as_they_are_do_depend_on_it(tmp_path):
     """So the test above can fail: it is the scale from the log that removes the unit."""
-    as_they_are = {"value_start": 0.0, "reward": "none", "balance": 0.0, "return_weight": 0.0}
+    as_they_are = {"value_start": 0.0, "reward": "none", "balance": 0.0, "credit_weight": 0.0}
     log = line_log()
     acts = []
     for factor in (1.0, 64.0):
