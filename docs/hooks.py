@@ -32,7 +32,7 @@ from notebooks import with_outputs
 
 def help_text(*command: str) -> str:
     """What `odice COMMAND --help` prints; of `train` and `imitate` what `--help-all` does."""
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "80"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         main([*command, "--help-all" if command[0] in ("train", "imitate") else "--help"])
@@ -40,10 +40,8 @@ def help_text(*command: str) -> str:
 
 
 def subcommands(text: str) -> list[str]:
-    """Names in the braces of a usage line such as `odice data [-h] {inspect,schema}`."""
-    usage = text.partition("\n\n")[0]
-    braces = re.search(r"\{([a-z0-9,\-\s]+)\}", usage)
-    return re.split(r"[,\s]+", braces[1].strip()) if braces else []
+    """The names that a help lists under `commands:`."""
+    return re.findall(r"^  ([a-z]\S*)", text.partition("\ncommands:\n")[2], re.MULTILINE)
 
 
 def commands_page() -> str:

@@ -32,7 +32,7 @@ class RunFlags:
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
-    """Gradient updates; 20,000 unless the preset says otherwise."""
+    """Gradient updates; 20,000 (imitation: 500,000) unless the preset says otherwise."""
     seed: int = 0
     """Seed of the networks and of the batches."""
     seeds: int | None = None
@@ -48,7 +48,7 @@ class RunFlags:
     keep: int = 3
     """Checkpoints to keep; the best one is kept as well."""
     eval_every: int | None = None
-    """Updates between two evaluations; 1,000 unless the preset says otherwise."""
+    """Updates between two evaluations; 1,000 (imitation: 5,000) unless the preset says otherwise."""
     eval_episodes: int | None = None
     """Episodes per evaluation; 10 unless the preset says otherwise."""
     eval_seconds: float = 600.0
