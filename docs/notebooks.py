@@ -97,14 +97,14 @@ def lines(text: str) -> list[str]:
 
 
 def notebook(page: list[Cell], outputs: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """A notebook in format 4.5; commands become `!odice ...`, links lead to the site's pages."""
+    """A notebook in format 4.5; commands become cells of `%%sh`, which has no terminal to draw progress bars in."""
     made = []
     for number, (cell, found) in enumerate(zip(page, outputs, strict=True)):
         one: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}}
         if cell.kind == "markdown":
             made.append(one | {"cell_type": "markdown", "source": lines(cell.source)})
         else:
-            source = re.sub(r"(?<!\\\n)^", "!", cell.source, flags=re.MULTILINE) if cell.kind == "sh" else cell.source
+            source = f"%%sh\n{cell.source}" if cell.kind == "sh" else cell.source
             one |= {"cell_type": "code", "execution_count": None, "source": lines(source), "outputs": found}
             made.append(one)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}

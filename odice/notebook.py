@@ -1,10 +1,23 @@
-"""HTML for notebooks: small tables that follow the notebook's own style, light or dark."""
+"""What a notebook shows: small tables that follow its own style, light or dark, and figures."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
+
+
+def picture(figure: Any) -> Any:
+    """Return a matplotlib figure that a notebook shows; without this it does so only once pyplot is imported."""
+
+    def png() -> bytes:
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=96)
+        return file.getvalue()
+
+    figure._repr_png_ = png
+    return figure
 
 
 def facts(title: str, rows: Mapping[str, Any]) -> str:

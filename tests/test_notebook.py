@@ -94,6 +94,7 @@ def test_run_policy_comparison(log, tmp_path):
     assert run.result["health"]["says"] in shown.replace("&#x27;", "'")
     assert "3 numbers" in text(run.policy._repr_html_())
     figure = run.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")
     assert [axes.get_title() for axes in figure.axes] == ["policy_loss"]
     drawn = figure.axes[0].lines[0].get_ydata()
     np.testing.assert_allclose(drawn, run.metrics["policy_loss"].to_numpy())

@@ -8,7 +8,7 @@
 | `bc`    | all episodes                                               |
 | `bc-10` | the tenth of the episodes with the highest return          |
 
-BC is the floor of every comparison: it does not use rewards, so an algorithm below it has learnt something wrong.
+BC is the baseline of every comparison: it does not use rewards.
 Percentage BC uses them once, to choose its episodes, and is a surprisingly strong baseline on mixed data.
 
 Differs from CORL, whose BC the published tables use:
@@ -92,7 +92,7 @@ def action_error(policy: Policy, batch: Batch) -> Float[Array, ""]:
 
 @register("bc", BCConfig, imitates=True, best_episodes="top_returns")
 def bc(cfg: BCConfig, spec: Spec) -> Algo:
-    """BC: behavior cloning of all the data, the floor of every comparison."""
+    """BC: behavior cloning of all the data."""
     learner = Learner(cfg.policy_lr, cfg.policy_weight_decay)
 
     def init(key) -> State:

@@ -1,4 +1,4 @@
-"""CORSDICE: semi-gradient DICE with right estimates of return and cost (arXiv 2506.08644), and a limit on the cost.
+"""CORSDICE: semi-gradient DICE with corrected estimates of return and cost (arXiv 2506.08644), and a limit on the cost.
 
 Semi-gradient DICE learns, with x = (Q - V) / alpha and w(x) = max(0, (f')^-1(x)),
 
@@ -91,7 +91,7 @@ def price(log_price: Float[Array, ""]) -> Float[Array, ""]:
     when_diverged=("raise", "alpha"),
 )
 def cors_dice(cfg: CORSDICEConfig, spec: Spec) -> Algo:
-    """CORSDICE: semi-gradient DICE with right estimates of return and cost, and if wanted a limit on the cost."""
+    """CORSDICE: semi-gradient DICE with corrected estimates of return and cost, and a limit on the cost."""
     base = implicit(cfg, semi_losses(cfg, linear=cfg.policy_weight == "linear"), spec)
     visits, price_learner = correction(cfg, spec), Learner(cfg.cost_lr)
 

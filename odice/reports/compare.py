@@ -163,9 +163,10 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The learning curves of every data set with bands, and the performance profiles where there are any."""
+        from odice.notebook import picture
         from odice.reports.curves import comparison_figure
 
-        return comparison_figure(self)
+        return picture(comparison_figure(self))
 
     def _repr_html_(self) -> str:
         from odice.notebook import table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odice.d4rl import brief
 from odice.errors import OdiceError
-from odice.notebook import facts
+from odice.notebook import facts, picture
 from odice.policy.policy import Policy
 from odice.training.directory import log_checksum, read_record, write_record
 from odice.training.loggers import rows
@@ -82,7 +82,7 @@ class Run:
         """A figure of the evaluations and of these metrics (by default the losses, the mean value and weight)."""
         from odice.training.plots import run_figure
 
-        return run_figure(self, metrics)
+        return picture(run_figure(self, metrics))
 
     def __repr__(self) -> str:
         what = f"{len(self.seeds)} seeds" if self.seeds else self._ending()
