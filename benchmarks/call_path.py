@@ -3,7 +3,8 @@
     python benchmarks/call_path.py                       # packages, functions and files
     python benchmarks/call_path.py --list --algo bc      # every function too; other arguments go to `odice train`
 
-Functions that are only entered while modules are imported, class bodies, comprehensions and lambdas do not count.
+Functions that are only called while modules of odice are imported, class bodies, comprehensions and lambdas do not
+count.
 """
 
 from __future__ import annotations
@@ -30,8 +31,15 @@ def count(arguments: list[str]) -> dict[str, list[tuple[str, str]]]:
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
+        if (code.co_filename[len(ROOT) :], code.co_qualname) in calls:
+            return
         function = code.co_flags & inspect.CO_NEWLOCALS and code.co_flags & inspect.CO_OPTIMIZED
         if event == "call" and function and code.co_filename.startswith(ROOT) and not code.co_name.startswith("<"):
+            outer = frame.f_back
+            while outer is not None:
+                if outer.f_code.co_name == "<module>" and outer.f_code.co_filename.startswith(ROOT):
+                    return
+                outer = outer.f_back
             calls.setdefault((code.co_filename[len(ROOT) :], code.co_qualname))
 
     with tempfile.TemporaryDirectory() as folder:

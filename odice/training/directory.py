@@ -120,7 +120,8 @@ class RunDirectory:
 
         More steps than there are the same run, made longer.
         """
-        self._sweep()
+        for name in ("config.json", *LOGS, "result.json", "policy/last", "policy/best"):
+            recover(self.path / name)  # what a killed process left half-written
         identity = json.loads(json.dumps(identity))
         if (self.path / "config.json").exists():
             before = self.read("config.json")
@@ -175,11 +176,6 @@ class RunDirectory:
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file that is either complete or not there."""
         write_record(self.path / name, content)
-
-    def _sweep(self) -> None:
-        """Undo what a killed process left half-written."""
-        for name in ("config.json", "metrics.jsonl", "evaluations.jsonl", "result.json", "policy/last", "policy/best"):
-            recover(self.path / name)
 
 
 def _try_lock(file: int) -> bool:

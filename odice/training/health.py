@@ -48,9 +48,6 @@ class Result(NamedTuple):
     reason: str
     value: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict()
-
 
 class FailedCheck(NamedTuple):
     check: Check
@@ -81,23 +78,21 @@ class Health(NamedTuple):
     def _unknown(self) -> list[Result]:
         return [result for result in self.results if result.state == "not checked" and result.metric in NEEDED]
 
+    @property
+    def sentence(self) -> str:
+        """`do not deploy: ...`, `watch: ...`, `not checked: ...` or `good`."""
+        worst = [each for each in self.findings if each.check.stop] or self.findings
+        reasons = [each.check.describe(each.value) for each in worst] or [result.reason for result in self._unknown]
+        return f"{self.verdict}: {'; '.join(reasons)}" if reasons else self.verdict
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
-            "says": sentence(self),
+            "says": self.sentence,
             "findings": [finding.to_dict() for finding in self.findings],
-            "checks": [result.to_dict() for result in self.results],
+            "checks": [result._asdict() for result in self.results],
             "measures": self.measures,
         }
-
-
-def sentence(health: Health) -> str:
-    """`do not deploy: ...`, `watch: ...`, `not checked: ...` or `good`."""
-    if health.findings:
-        worst = [each for each in health.findings if each.check.stop] or health.findings
-        return f"{health.verdict}: {'; '.join(each.check.describe(each.value) for each in worst)}"
-    unknown = [result.reason for result in health.results if result.state == "not checked" and result.metric in NEEDED]
-    return f"not checked: {'; '.join(unknown)}" if unknown else "good"
 
 
 class Watch:
@@ -106,7 +101,7 @@ class Watch:
     def __init__(self, algorithm: Entry, steps: int, returns: tuple[float, float]):
         self._algorithm, self._steps, self._returns = algorithm, steps, returns
         self._failed: set[Check] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __call__(self, step: int, row: Mapping[str, float]) -> list[str]:
         """What to say after this row."""
@@ -122,8 +117,8 @@ class Watch:
         self._failed = failed
         said = []
         for check in bad:
-            if check.metric not in self._told:
-                self._told.add(check.metric)
+            if check.metric not in self._reported:
+                self._reported.add(check.metric)
                 said.append(f"step {step:,}: {check.describe(numbers[check.metric])}")
         return said
 

@@ -118,11 +118,11 @@ def make_probe(
     """Choose the transitions and fit the yardsticks; `seen` is what the rows of `source` are made of."""
     rng = np.random.default_rng(0)
     queries, others = _apart(seen, convention, rng, 0.2, (ROWS, REFERENCE))
-    trained = _gather(source, queries)
-    reference = _gather(source, others)
+    trained = gather(source, queries)
+    reference = gather(source, others)
     held_rows = None
     if held is not None:
-        held_rows = _gather(held, np.sort(rng.permutation(held.size)[:ROWS]))
+        held_rows = gather(held, np.sort(rng.permutation(held.size)[:ROWS]))
     judged = trained if held_rows is None else held_rows
     chance, clone_gain = _yardsticks(reference, judged, seen.spec)
     nearby = _nearby(reference, judged, seen.spec)
@@ -175,8 +175,8 @@ def _some(edges: np.ndarray, groups: np.ndarray, count: int, rng: np.random.Gene
     return np.sort(edges[groups[owner]] + picked - (ends - sizes)[owner])
 
 
-def _gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
-    """These rows, gathered on the host: `source` holds numpy arrays here, and nothing is compiled for it."""
+def gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
+    """Return these rows, gathered on the host: `source` holds numpy arrays here, and nothing is compiled for it."""
     batch = source.gather(rows) if isinstance(source, Streamed) else source.batch(rows)  # pyright: ignore
     return jax.device_put(batch)
 
@@ -197,7 +197,8 @@ def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, flo
     truth = np.asarray(judged.action)
     constant = np.broadcast_to(targets.mean(axis=0), (len(queries), targets.shape[1]))
     chance = max(error(chosen(constant), truth), 1e-12)
-    predictions = _neighbors(known, targets, queries), _linear(known, targets, queries)
+    neighbors = targets[nearest(queries, known, min(NEIGHBORS, len(known)))].mean(axis=1)
+    predictions = neighbors, _linear(known, targets, queries)
     return chance, max(0.0, *(1.0 - error(chosen(each), truth) / chance for each in predictions))
 
 
@@ -216,10 +217,6 @@ def _nearby(reference: Batch, judged: Batch, spec: Spec) -> Nearby | None:
 def _distance(near: np.ndarray, action: np.ndarray) -> np.ndarray:
     """(rows,) from each action to the nearest of its neighbors' actions."""
     return np.sqrt(np.mean(np.square(near - action[:, None]), axis=-1)).min(axis=1)
-
-
-def _neighbors(known: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    return targets[nearest(queries, known, min(NEIGHBORS, len(known)))].mean(axis=1)
 
 
 def _linear(known: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from signal import SIGTERM
 from typing import Any
 
@@ -27,12 +28,14 @@ from odice.data.dataset import Dataset
 from odice.data.transitions import to_transitions
 from odice.errors import Diverged, Interrupted, OdiceError
 from odice.training.devices import SEED, Devices, put
-from odice.training.holdout import holdout_measures
+from odice.training.holdout import gather, holdout_measures
 from odice.training.hosts import agree, from_first
-from odice.training.prepare import sample
 from odice.training.recorder import Context, Recorder
 from odice.training.run import Run
 from odice.types import Algo, Batch, Metrics, Transitions
+
+SAMPLE = 256
+"""Transitions of the fixed sample for diagnostics, the same in every run on the data."""
 
 
 def initial_state(algo: Algo, seed: int | Int[Array, ""]) -> Any:
@@ -79,10 +82,7 @@ def block_length(length: int, most: int = 64) -> int:
 @kept
 def _first_state(algo: Algo, seeds: bool, where: Any) -> Callable[[Any], Any]:
     """`initial_state` as a program, placed `where`: of a seed, or of each of several."""
-
-    def initial(seed: Any) -> Any:
-        return initial_state(algo, seed)
-
+    initial = partial(initial_state, algo)
     return jax.jit(jax.vmap(initial) if seeds else initial, out_shardings=where)
 
 
@@ -163,7 +163,10 @@ class Loop:
         seeds = [recorder.seed for recorder in recorders]
         self._seed = jnp.asarray(seeds) if self._many else seeds[0]
         self._chunks: dict[int, Any] = {}
-        self._sample = sample(self._prepared.source) if self._settings.options.diagnostics else None
+        self._sample = None
+        if self._settings.options.diagnostics:
+            rows = np.random.default_rng(0).integers(0, self._prepared.source.size, SAMPLE)
+            self._sample = gather(self._prepared.source, rows)
         self._where = devices.state(self._many) if devices else None
         self._source: Any = self._prepared.source
         if isinstance(self._source, Transitions):

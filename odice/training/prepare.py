@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from odice.data import preprocess
@@ -31,12 +30,10 @@ from odice.training.credit import credit
 from odice.training.holdout import Probe, make_guard, make_probe
 from odice.training.settings import Settings
 from odice.training.skill import balance, drawn_rows, enough
-from odice.types import Algo, Batch, Spec, Transitions
+from odice.types import Algo, Spec, Transitions
 
 ABOUT_REWARDS = ("zero-rewards", "constant-rewards", "shifted-rewards", "few-episodes")
 """Findings of the doctor that mean nothing to imitation."""
-SAMPLE = 256
-"""Transitions of the fixed sample for diagnostics."""
 
 
 class About(NamedTuple):
@@ -95,17 +92,17 @@ def prepare(settings: Settings) -> Prepared:
     log = read(settings)
     evaluator = log.about.evaluator
     try:
-        whole = None
+        judged_by = None
         if settings.options.patience is not None:
             from odice.training.patience import log_to_judge_by  # imports the estimators
 
-            whole = log_to_judge_by(settings.options, log.dataset)
+            judged_by = log_to_judge_by(settings.options, log.dataset)
         parts = split(settings, log.dataset)
         fitted = preprocess.fit(settings.preprocess, parts.trained, settings.options.convention)
         settings = settings.with_data(parts.trained, fitted, parts.share)
         if evaluator:
             evaluator.check(*parts.trained.spec)
-        return transitions(settings, log.about, parts, fitted)._replace(log=whole)
+        return transitions(settings, log.about, parts, fitted)._replace(log=judged_by)
     except BaseException:
         if evaluator:
             evaluator.close()
@@ -316,9 +313,3 @@ def check_expert(algo: Algo, settings: Settings) -> str | None:
             "DEMONSTRATIONS --suboptimal SOURCE`."
         )
     return f"{name} learns from demonstrations and suboptimal data alike" if given and not algo.expert else None
-
-
-def sample(source: Transitions | Streamed) -> Batch:
-    """A fixed sample of the data, the same in every run on them."""
-    rows: Any = np.random.default_rng(0).integers(0, source.size, SAMPLE)
-    return source.gather(rows) if isinstance(source, Streamed) else jax.device_put(source.batch(rows))

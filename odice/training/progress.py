@@ -59,7 +59,13 @@ class Display:
         """Show that the run has come to this step."""
         self._step = step
         self._began = self._began or (time.monotonic(), step)
-        self._show()
+        pause = NOTEBOOK_SECONDS if (notebook := in_notebook()) else PLAIN_SECONDS
+        if self._quiet or self._live is not None or time.monotonic() - self._printed < pause:
+            return
+        self._printed = time.monotonic()
+        line = self._line()
+        print(f"\r{line:<{self._rewritten}}" if notebook else line, end="" if notebook else "\n", flush=True)
+        self._rewritten = len(line) if notebook else 0
 
     def update(self, metrics: Mapping[str, float]) -> None:
         """Show a row of metrics."""
@@ -96,17 +102,6 @@ class Display:
             speed = f"{self.rate:,.0f} updates/s  {duration((self._steps - self._step) / self.rate)} left"
         head = f"step {self._step:,}/{self._steps:,}  {speed}"
         return "  ".join(part for part in (head, self._scores, self._text) if part)
-
-    def _show(self) -> None:
-        if self._quiet:
-            return
-        notebook = in_notebook()
-        pause = NOTEBOOK_SECONDS if notebook else PLAIN_SECONDS
-        if self._live is None and self._began and time.monotonic() - self._printed >= pause:
-            self._printed = time.monotonic()
-            line = self._line()
-            print(f"\r{line:<{self._rewritten}}" if notebook else line, end="" if notebook else "\n", flush=True)
-            self._rewritten = len(line) if notebook else 0
 
     def _clear(self) -> None:
         """Take back the line of a notebook, so that what is printed next stands alone."""

@@ -225,19 +225,16 @@ def _claim(directory: RunDirectory, seed: int, prepared: Prepared, devices: Devi
             )
 
 
-def _judge(run: Run, data: Any) -> str:
-    """How to estimate the run's policy: a command to paste, or a line of Python where the data are objects."""
-    if isinstance(data, str | Path):
-        return shlex.join(["odice", "evaluate", str(run.path), "--data", str(data)])
-    return "odice.estimate(run.policy, data)"
-
-
 def _announce(runs: list[Run], prepared: Prepared, display: Display) -> None:
     """Say how the runs ended."""
+    options = prepared.settings.options
     for run in runs:
         display.note(run.summary())
-        if not run.result["last"] and not prepared.settings.options.imitation:
-            display.note(f"how good it is, by the log alone: {_judge(run, prepared.settings.options.data)}")
+        if not run.result["last"] and not options.imitation:
+            command = "odice.estimate(run.policy, data)"  # where the data are objects
+            if isinstance(options.data, str | Path):
+                command = shlex.join(["odice", "evaluate", str(run.path), "--data", str(options.data)])
+            display.note(f"how good it is, by the log alone: {command}")
         best = (run.result["best"] or {}).get("health", {})
         for path, health in ((run.path, run.result["health"]), (run.path / "policy" / "best", best)):
             if health.get("verdict") == "do not deploy":
