@@ -166,12 +166,33 @@ def two_steps(n=2000, discrete=False):
     )
 
 
-def learn(name, *, steps=800, batch=128, discrete=False, **settings):
-    """The first action after training on `two_steps`, and the metrics of the second half of training."""
+def learn(name, *, steps=800, batch=128, discrete=False, data=None, **settings):
+    """The first action after training on `two_steps` (or on `data`), and the metrics of the second half of training."""
     spec = Spec(2, 5 if discrete else 1, discrete)
     algo = make(name, spec, **settings)
-    state, data = jax.jit(lambda seed: initial_state(algo, seed))(0), two_steps(discrete=discrete)
+    state, data = jax.jit(lambda seed: initial_state(algo, seed))(0), data or two_steps(discrete=discrete)
     half = make_chunk(algo, batch, steps // 2)
     state, _ = half(state, data, 0, 0)
     state, metrics = half(state, data, 0, steps // 2)
     return np.asarray(algo.act(state, jnp.zeros(2))), metrics
+
+
+def assert_best(action, discrete=False, atol=0.2):
+    """Of `two_steps`."""
+    if discrete:
+        assert action == 3
+    else:
+        np.testing.assert_allclose(action, [0.5], atol=atol)
+
+
+def assert_a_limit_moves_the_policy(name, **settings):
+    """The best first action is 1/2; every first action above 0 costs its size. A low limit pulls it down."""
+    data = two_steps()
+    data = data._replace(columns={"cost": jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))})
+    (free, loose), (held, tight) = (
+        learn(name, steps=2000, data=data, cost_limit=limit, batch_size=128, **settings) for limit in (1.0, 0.01)
+    )
+    assert_best(free)
+    assert held < free - 0.2
+    assert tight["cost_estimate"] < 0.03 < loose["cost_estimate"]
+    assert tight["price"] > 0.5 > loose["price"]

@@ -9,9 +9,18 @@ from odice.algos import make
 from odice.algos.copti_dice import CoptiDICEConfig, cost_bound
 from odice.core.learner import Learned
 from odice.errors import OdiceError
-from odice.training.loop import initial_state, make_chunk
-from odice.types import Spec
-from tests.algos.support import SPEC, adam, arrays, close, flatten, gaussian, heads, make_batch, slope, two_steps
+from tests.algos.support import (
+    SPEC,
+    adam,
+    arrays,
+    assert_a_limit_moves_the_policy,
+    close,
+    flatten,
+    gaussian,
+    heads,
+    make_batch,
+    slope,
+)
 
 GAMMA, LR, ALPHA, LIMIT, EPS = 0.9, 0.02, 0.7, 0.2, 0.05
 LINEAR = {"value_hidden": (), "policy_hidden": (), "discount": GAMMA, "alpha": ALPHA, "layer_norm": False}
@@ -101,28 +110,13 @@ def test_data_without_costs_are_refused_in_words():
         algo.update(algo.init(KEY), make_batch(initial=True), KEY)
 
 
-SMALL = {"value_hidden": (32, 32), "policy_hidden": (32,), "alpha": 0.3, "discount": 0.8, "batch_size": 128}
+SMALL = {"value_hidden": (32, 32), "policy_hidden": (32,), "alpha": 0.3, "discount": 0.8}
 SMALL |= {"value_lr": 3e-3, "policy_lr": 3e-3, "init": "torch"}
 
 
 @pytest.mark.slow
 def test_a_limit_moves_the_policy():
-    """The best first action is 1/2 (`two_steps`); every first action above 0 costs its size. A low limit pulls it
-    down."""
-    data = two_steps()
-    cost = jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))
-    values = {}
-    for limit in (1.0, 0.01):
-        algo = make("copti-dice", Spec(2, 1), cost_limit=limit, **SMALL)
-        state, chunk = jax.jit(lambda seed, a=algo: initial_state(a, seed))(0), make_chunk(algo, 128, 1000)
-        for first in (0, 1000):
-            state, metrics = chunk(state, data._replace(columns={"cost": cost}), 0, first)
-        values[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
-    (free, loose), (held, tight) = values[1.0], values[0.01]
-    assert free == pytest.approx(0.5, abs=0.2)
-    assert held < free - 0.2
-    assert tight["cost_estimate"] < 0.03 < loose["cost_estimate"]
-    assert tight["price"] > 0.5 > loose["price"]
+    assert_a_limit_moves_the_policy("copti-dice", **SMALL)
 
 
 @pytest.mark.fast

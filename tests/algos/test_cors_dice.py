@@ -15,6 +15,7 @@ from tests.algos.support import (
     SPEC,
     adam,
     arrays,
+    assert_a_limit_moves_the_policy,
     close,
     flatten,
     gaussian,
@@ -23,7 +24,6 @@ from tests.algos.support import (
     part,
     slope,
     twin,
-    two_steps,
 )
 from tests.oracles import tabular
 
@@ -237,22 +237,7 @@ SMALL |= {"value_lr": 3e-3, "critic_lr": 3e-3, "policy_lr": 3e-3, "state_lr": 3e
 
 @pytest.mark.slow
 def test_a_limit_moves_the_policy():
-    """The best first action is 1/2 (`two_steps`); every first action above 0 costs its size. A low limit pulls it
-    down."""
-    data = two_steps()
-    cost = jnp.where(data.terminated, 0.0, jnp.maximum(data.action[:, 0], 0.0))
-    ends = {}
-    for limit in (1.0, 0.01):
-        algo = make("cors-dice", Spec(2, 1), cost_limit=limit, batch_size=128, **SMALL)
-        state, chunk = jax.jit(lambda seed, a=algo: initial_state(a, seed))(0), make_chunk(algo, 128, 1000)
-        for first in (0, 1000):
-            state, metrics = chunk(state, data._replace(columns={"cost": cost}), 0, first)
-        ends[limit] = float(algo.act(state, jnp.zeros(2))[0]), {k: float(v) for k, v in metrics.items()}
-    (free, loose), (held, tight) = ends[1.0], ends[0.01]
-    assert free == pytest.approx(0.5, abs=0.2)
-    assert held < free - 0.2
-    assert tight["cost_estimate"] < 0.03 < loose["cost_estimate"]
-    assert tight["price"] > 0.5 > loose["price"]
+    assert_a_limit_moves_the_policy("cors-dice", **SMALL)
 
 
 @pytest.mark.fast
