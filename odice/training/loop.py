@@ -80,7 +80,7 @@ def block_length(length: int, most: int = 64) -> int:
 
 
 @kept
-def _first_state(algo: Algo, seeds: bool, where: Any) -> Callable[[Any], Any]:
+def first_state(algo: Algo, seeds: bool, where: Any) -> Callable[[Any], Any]:
     """`initial_state` as a program, placed `where`: of a seed, or of each of several."""
     initial = partial(initial_state, algo)
     return jax.jit(jax.vmap(initial) if seeds else initial, out_shardings=where)
@@ -206,7 +206,7 @@ class Loop:
     def _start(self) -> tuple[int, Any]:
         """The state to go on from: the newest checkpoint that all seeds have, or the first state."""
 
-        first = _first_state(self._algo, self._many, self._where)
+        first = first_state(self._algo, self._many, self._where)
         like = jax.eval_shape(first, self._seed)  # traced once, for the shapes and for the state
         if self._many:
             like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)

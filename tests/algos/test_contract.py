@@ -21,7 +21,7 @@ from odice.data.columns import MAKERS, make_columns
 from odice.data.transitions import to_transitions
 from odice.errors import OdiceError
 from odice.training.checkpoint import Checkpoints
-from odice.training.loop import Loop, initial_state, make_chunk
+from odice.training.loop import Loop, first_state, initial_state, make_chunk
 from odice.training.settings import resolve
 from odice.types import Spec
 
@@ -87,7 +87,7 @@ def updates(name: str) -> int:
 
 @functools.cache
 def build(name: str, spec: Spec = SPEC):
-    return entry(name).build(resolve("x", algo=name, **tiny(name)).config, spec)
+    return entry(name).build(resolve("x", algo=name, steps=updates(name), **tiny(name)).config, spec)
 
 
 def train(name: str, out):
@@ -140,16 +140,15 @@ class Compiled:
         transitions = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
         transitions = transitions._replace(expert=np.arange(100, dtype=np.int32))
         self.algo, self.data = build(name), jax.device_put(transitions)
-        self.begin = lambda seed: initial_state(self.algo, seed)
+        self.begin = first_state(self.algo, options.get("seeds", False), None)
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)
 
 
 def reads_rewards(name: str) -> bool:
     """Whether updates come out differently when the rewards change their sign."""
     it = Compiled(name)
-    begin = jax.jit(it.begin)
-    a, _ = it.chunk(begin(0), it.data, 0, 0)
-    b, _ = it.chunk(begin(0), it.data._replace(reward=-it.data.reward), 0, 0)
+    a, _ = it.chunk(it.begin(0), it.data, 0, 0)
+    b, _ = it.chunk(it.begin(0), it.data._replace(reward=-it.data.reward), 0, 0)
     return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
@@ -222,11 +221,11 @@ def test_every_kind_of_policy_is_exported_with_parity(trained, tmp_path):
 def test_compiles_once_and_seeds_share_a_vmap(name):
     seeds, firsts = jnp.asarray([3, 4]), (0, PIECE)
     alone, vmapped = Compiled(name), Compiled(name, seeds=True)
-    begin, states = jax.jit(alone.begin), jax.jit(jax.vmap(vmapped.begin))(seeds)
+    states = vmapped.begin(seeds)
     for first in firsts:
         states, _ = vmapped.chunk(states, vmapped.data, seeds, first)
     for i, seed in enumerate((3, 4)):
-        state = begin(seed)
+        state = alone.begin(seed)
         for first in firsts:
             state, _ = alone.chunk(state, alone.data, seed, first)
         for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(state), strict=True):

@@ -181,10 +181,10 @@ def test_the_range_of_returns():
 @pytest.mark.slow
 def test_a_tenth_is_held_out_where_there_are_enough_episodes():
     plans = {
-        "few": (resolve(line_log(49), **QUICK), 49, None),
-        "enough": (resolve(line_log(60), **QUICK), 54, 6),
-        "by choice": (resolve(line_log(10), holdout=0.3, **QUICK), 7, 3),
-        "none": (resolve(line_log(60), holdout=0.0, **QUICK), 60, None),
+        "few": (resolve(line_log(49), algo="odice", **QUICK), 49, None),
+        "enough": (resolve(line_log(60), algo="odice", **QUICK), 54, 6),
+        "by choice": (resolve(line_log(10), algo="odice", holdout=0.3, **QUICK), 7, 3),
+        "none": (resolve(line_log(60), algo="odice", holdout=0.0, **QUICK), 60, None),
         "preset": (resolve(line_log(60), preset="paper", **QUICK), 60, None),
     }
     for name, (plan, trained, held) in plans.items():
@@ -193,7 +193,7 @@ def test_a_tenth_is_held_out_where_there_are_enough_episodes():
 
 
 def test_held_out_episodes_are_not_trained_on():
-    prepared = prepare(resolve(line_log(60), normalize_obs=False, **QUICK))
+    prepared = prepare(resolve(line_log(60), algo="odice", normalize_obs=False, **QUICK))
     assert prepared.probe.held is not None
     assert isinstance(prepared.source, Transitions)
     trained = {row.tobytes() for row in np.asarray(prepared.source.obs)}
