@@ -182,7 +182,7 @@ def test_a_signal_ends_in_a_checkpoint_and_the_same_command_goes_on(tmp_path, da
 
 @pytest.mark.slow
 def test_several_seeds_each_in_its_own_folder(tmp_path, data):
-    common = ["--data", data, "--steps", "100", *TINY]
+    common = ["--data", data, "--algo", "odice", "--steps", "100", *TINY]
     for arguments in (
         ["--seeds", "2", "--out", str(tmp_path / "many")],
         ["--seed", "1", "--out", str(tmp_path / "one")],
