@@ -144,6 +144,7 @@ def entry(head: str, text: str) -> list[str]:
     head = f"  {head}"
     if len(head) + 2 <= INDENT:
         return [f"{head:<{INDENT}}{first.lstrip()}", *others]
+    head = head if len(head) <= width() else head.replace(",", ", ")
     return [*textwrap.wrap(head, width(), subsequent_indent="      ", break_on_hyphens=False), first, *others]
 
 
