@@ -66,7 +66,7 @@ def main(folder: str, out: str) -> None:
     axes.plot(run.evaluations["step"], run.evaluations["mean"], color="#2f6db5", marker="o", markersize=3)
     axes.axhline(data.returns.mean(), color="#888", linestyle="--", linewidth=1)
     axes.text(run.evaluations["step"].max(), data.returns.mean() + 12, "mean of the log", ha="right", color="#666")
-    axes.set(xlabel="updates", ylim=(0, None), xticks=(0, 10_000, 20_000))
+    axes.set(xlabel="updates", ylim=(0, None), xticks=(0, 5_000, 10_000))
     axes.set_title("return of the policy", fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     for row, (title, states) in enumerate(rows.items()):

@@ -15,7 +15,7 @@ class Args:
     out: Path = Path("demo")
     """Folder for everything; made if it is not there. Run again, an interrupted demo continues."""
     steps: int | None = None
-    """Gradient updates; 20,000 by default."""
+    """Gradient updates; 10,000 by default."""
     seed: int = 0
     """Seed of the networks and of the batches."""
 

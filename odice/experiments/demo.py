@@ -21,7 +21,7 @@ from odice.training.train import train
 
 DATA = "bundled/hopper-replay"
 SETTINGS: dict[str, Any] = {"algo": "auto"}  # and nothing else: the default has to be good enough
-STEPS = 20_000
+STEPS = 10_000
 EPISODES = 20
 
 

@@ -46,8 +46,10 @@ OWN = Protocol(
 
 OWN_PROTOCOLS = {
     "auto": OWN._replace(
+        steps=10_000,
         reward="return-spread",
-        source=f"{OWN.source}; length and reward map not compared with others (docs/explanation/auto.md)",
+        source=f"{OWN.source}; twice as many updates earn no more on the bundled log (docs/research/auto.md); the "
+        "reward map was not compared with others",
     )
 }
 """Algorithms that have their own in its place."""

@@ -32,7 +32,7 @@ class RunFlags:
     env: str | None = None
     """Environment to evaluate in; by default the one the data names. `none` trains without evaluation."""
     steps: int | None = None
-    """Gradient updates; 20,000 (imitation: 500,000) unless the preset says otherwise."""
+    """Gradient updates; 10,000 with `auto`, else 20,000 (imitation: 500,000), unless the preset says otherwise."""
     seed: int = 0
     """Seed of the networks and of the batches."""
     seeds: int | None = None

@@ -49,7 +49,7 @@ def train(data: Any, **options: Any) -> Run:
 
             - `algo`: a name of `odice.algorithms()`; "auto" unless a preset is chosen.
             - `preset`: published settings, "paper", "reference" or "corl".
-            - `steps`: gradient updates; 20,000 unless the preset says otherwise.
+            - `steps`: gradient updates; 10,000 with "auto", else 20,000, unless the preset says otherwise.
             - `seed`, `seeds`: the first seed, and how many.
             - `out`: the run's folder; `runs/DATA/ALGO/seed-N` by default.
             - `env`: where to evaluate: a name, an environment's class, a function that makes one, or "none". By
