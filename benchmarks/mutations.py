@@ -155,6 +155,20 @@ MISTAKES = [
         "pass",
         "tests/data/test_preprocess.py",
     ),
+    Mistake(
+        "schema: the reward may be an observation",
+        "odice/data/binding.py",
+        'SEEN = ("observation", "next_observation", "first", "step")',
+        'SEEN = ("observation", "next_observation", "first", "step", "reward")',
+        "tests/data/test_ends.py",
+    ),
+    Mistake(
+        "schema: flags lose to the file",
+        "odice/data/schema.py",
+        "schema.over(Schema.read(file))",
+        "Schema.read(file).over(schema)",
+        "tests/data/test_schema.py",
+    ),
 ]
 
 

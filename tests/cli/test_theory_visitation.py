@@ -30,7 +30,7 @@ def test_files_and_table(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "orthogonal, eta 0.2" in printed
     assert "round 2, visitation ratio" in printed
-    tables = printed[printed.index("means over") :]  # a library's warning may stand before them
+    tables = printed[printed.index("means over") :]  # the progress line stands before them
     assert max(len(line) for line in tables.splitlines() if str(out) not in line) <= 80
 
 
