@@ -36,6 +36,8 @@ class Args:
     """Seconds per measurement, without compilation."""
     json: bool = False
     """Print one JSON object per line instead of a table."""
+    dry_run: bool = False
+    """List the measurements and about how long they take; measure nothing."""
 
 
 def main(argv: list[str]) -> int:
@@ -52,6 +54,16 @@ def main(argv: list[str]) -> int:
         entry(name)
         if args.preset:
             preset(args.preset, name)
+    if args.dry_run:
+        from odice.experiments.bench import PROCESSES, SECTIONS
+        from odice.training.progress import duration
+
+        for name in args.section:
+            print(f"{name:<10}{SECTIONS[name]}")
+        count = len(args.algo) * sum(PROCESSES[name] for name in args.section)
+        low, high = (duration(count * (args.seconds + start)) for start in (3, 20))
+        print(f"{count} processes, one after the other: {low} to {high}; nothing is kept on disk")
+        return 0
     rows = bench(list(args.algo), args.preset, list(args.section), Budget(seconds=args.seconds))
     for row in rows:
         print(json.dumps(row._asdict()) if args.json else line(row), flush=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
 from odice.collection.behavior import Training
 from odice.collection.import_policy import import_policy
-from odice.collection.recipes import BUDGET, collect, plan
+from odice.collection.recipes import BUDGET, STEPS, collect, plan, plans
 from odice.errors import OdiceError
 
 
@@ -46,7 +46,7 @@ class Collect:
     to: str | None = None
     """The format, if the suffix of OUT does not show it: d4rl, parquet or minari."""
     dry_run: bool = False
-    """Print what would be done; train nothing, write nothing."""
+    """Print what would be done, with an estimate of the time and the disk; train nothing, write nothing."""
     quiet: bool = False
     """Print nothing but the result, warnings and errors."""
     training: tyro.conf.OmitArgPrefixes[Training] = field(default_factory=Training)
@@ -63,7 +63,8 @@ class Collect:
         policy = None if self.policy is None else import_policy(self.policy, self.allow_import)
         if self.dry_run:
             print(plan(self.env, self.recipe, policy=policy, training=self.training, **options))
-            print(f"out       {self.out}")
+            print(f"out       {self.out}", flush=True)
+            print(f"cost      {self._cost(policy)}")
             return 0
         dataset = collect(self.env, self.recipe, policy=policy, training=self.training, allow_import=True, **options)
         place = dataset.save(str(self.out), self.to)
@@ -71,3 +72,12 @@ class Collect:
             print(f"  {line}")
         print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
         return 0
+
+    def _cost(self, policy: Any) -> str:
+        from odice.collection.forecast import cost, planner_cost
+
+        if plans(self.env, self.recipe, policy):
+            return planner_cost(self.env, self.steps or STEPS)
+        trains = policy is None and self.recipe != "random"
+        steps = 0 if "replay" in (self.recipe or "") else self.steps or STEPS
+        return cost(self.env, self.training, steps, self.budget if trains else 0, self.allow_import)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,11 @@ class Convert:
     """Where to write; the suffix decides the format."""
     to: str | None = None
     """The format, if the suffix of OUT does not show it: d4rl, parquet or minari."""
+    ray: str | None = None
+    """Address of a Ray cluster (`auto`, HOST:PORT): its nodes read the files of 'logs/*.parquet' or s3://bucket/logs,
+    this machine writes the store."""
+    dry_run: bool = False
+    """Say how much there is to read and to write, and about how long it takes; write nothing."""
 
     def run(self) -> int:
         from odice.data.store import make_store
@@ -107,13 +113,46 @@ class Convert:
 
         if self.out.exists():
             raise OdiceError(f"--out {self.out} exists already; choose another name.")
+        if self.dry_run:
+            return self._plan()
         if self.out.suffix == ".store" and self.to is None:
-            dataset = self.source.load(lambda source, **options: make_store(source, self.out, **options))
+            dataset = self.source.load(lambda source, **options: make_store(source, self.out, ray=self.ray, **options))
             print(f"{self.out}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps")
             return 0
+        if self.ray is not None:
+            raise OdiceError("--ray is for many Parquet files that become a store: --out NAME.store.")
         dataset = self.source.load()
         place = save(dataset, str(self.out), self.to)
         print(f"{place}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, SHA-256 {dataset.fingerprint}")
+        return 0
+
+    def _plan(self) -> int:
+        """Say what would be done."""
+        from odice.data.readers.files import is_many
+        from odice.data.writers import format_of
+        from odice.training.forecast import size
+        from odice.training.progress import duration
+
+        store = self.out.suffix == ".store" and self.to is None
+        if store and is_many(self.source.source):
+            from odice.data.store.many import forecast_store
+
+            cost = self.source.load(
+                lambda source, format=None, data_dir=None, **options: forecast_store(source, **options)
+            )
+            print(f"{self.source.source}: {cost.files:,} files, about {cost.rows:,} rows")
+            print(
+                f"{self.out}: about {size(cost.disk)}, {duration(cost.seconds)} (the first rows were copied and timed)"
+            )
+            return 0
+        kind = "store" if store else format_of(str(self.out), self.to)
+        began = time.perf_counter()
+        dataset = self.source.load()
+        print(
+            f"{self.source.source}: {dataset.n_episodes:,} episodes, {dataset.n_steps:,} steps, read in "
+            f"{duration(time.perf_counter() - began)}; {size(dataset.nbytes)} in memory"
+        )
+        print(f"{self.out}: would be written as {kind}; writing takes about as long as reading")
         return 0
 
 

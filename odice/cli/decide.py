@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,12 +40,16 @@ class Args:
     """Take the proposed roles without asking (for scripts)."""
     allow: tuple[str, ...] = ()
     """Findings of the data doctor to accept; `all` accepts everything."""
+    dry_run: bool = False
+    """Read and check the log, list what would be trained, and estimate time and disk; train nothing, write nothing."""
     table: tyro.conf.OmitArgPrefixes[TableFlags] = field(default_factory=TableFlags)
 
 
 def run(args: Args) -> int:
     from odice.decision.decide import decide
 
+    if args.dry_run:
+        return plan(args)
     decision = decide(
         args.log,
         schema=args.table.table(args.schema).get("schema"),
@@ -59,6 +64,37 @@ def run(args: Args) -> int:
         progress=sys.stdout.isatty(),
     )
     return 0 if decision.page.exists() else 1
+
+
+def plan(args: Args) -> int:
+    """Say what `decide` would do: the columns, the checks, the candidates and their cost."""
+    from odice.data.load import load
+    from odice.data.schema import Schema
+    from odice.decision.decide import CANDIDATES, CHECKPOINT, Task
+    from odice.decision.read import checked, is_table, proposed_schema
+    from odice.training.forecast import Forecast, forecast, total
+    from odice.training.settings import resolve
+
+    with tempfile.TemporaryDirectory(prefix="odice-plan-") as folder:
+        schema, kept = args.table.table(args.schema).get("schema"), args.out / "schema.toml"
+        say = lambda text: None if folder in text else print(text, flush=True)
+        if schema is None and is_table(args.log):
+            place = kept if kept.exists() else Path(folder, "schema.toml")
+            schema = proposed_schema(Path(args.log), place, None if args.yes else _ask, say, args.cost_limit)
+        data = load(args.log, **({} if schema is None else {"schema": schema}))
+    checked(data, args.allow, say)
+    Task(args.log, data, Schema.parse(data.meta.schema or {}, data.meta.source), args.cost_limit, args.seed).check(
+        say, args.holdout
+    )
+    shared = {"env": "none", "steps": args.steps, "holdout": args.holdout, "allow": args.allow, "quiet": True}
+    costs: dict[str, Forecast] = {}
+    for name, options in CANDIDATES.items():
+        if (algo := options["algo"]) not in costs:
+            costs[algo] = forecast(resolve(data, checkpoint_every=CHECKPOINT, **shared, **options))
+        print(f"  {name:<24}{args.steps:,} updates, {costs[algo]}", flush=True)
+    all_of_them = [costs[options["algo"]] for options in CANDIDATES.values()]
+    print(f"{args.out}: {total(all_of_them, 1)}, and a page. Judging the policies comes on top.")
+    return 0
 
 
 def _ask(question: Question, proposal: Proposal) -> str:

@@ -18,6 +18,8 @@ class Args:
     """Gradient updates; 10,000 by default."""
     seed: int = 0
     """Seed of the networks and of the batches."""
+    dry_run: bool = False
+    """Say about how long it takes; train nothing, write nothing."""
 
 
 def run(args: Args) -> int:
@@ -25,8 +27,15 @@ def run(args: Args) -> int:
     from rich.table import Table
 
     from odice.errors import OdiceError
-    from odice.experiments.demo import STEPS, demo, lines
+    from odice.experiments.demo import DATA, EPISODES, SETTINGS, STEPS, demo, lines
 
+    if args.dry_run:
+        from odice.training.forecast import forecast
+        from odice.training.settings import resolve
+
+        print(f"{DATA}: {args.steps or STEPS:,} updates of {SETTINGS['algo']}, then {EPISODES} episodes and a video")
+        print(f"{args.out}: {forecast(resolve(DATA, steps=args.steps or STEPS, seed=args.seed, **SETTINGS))}")
+        return 0
     console = Console(highlight=False)
     result = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
     table = Table(title=f"Returns in {result.evaluation.env_id}", title_justify="left")

@@ -69,7 +69,8 @@ class ReproduceFlags:
     """Folder for runs, tables and figures (default: runs/reproduce/d4rl or runs/reproduce/local)."""
     at: tyro.conf.OmitArgPrefixes[WorkerFlags] = field(default_factory=WorkerFlags)
     dry_run: bool = False
-    """List the runs with their lengths, and which are finished; train nothing, write nothing."""
+    """List the runs with their lengths, and which are finished, and estimate time and disk; train nothing, write
+    nothing."""
     report_only: bool = False
     """Train nothing: write what the finished runs give."""
     quiet: bool = False
@@ -88,6 +89,7 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
 
     chosen = {"--steps": flags.steps, "--seeds": flags.seeds}
     given = [word for name, value in chosen.items() if value is not None for word in (name, str(value))]
+    given += ["--dry-run"] if flags.dry_run else []
     return toy.main(["--out", str(out / "figure2"), *given])
 
 
@@ -105,7 +107,10 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     out = backend.folder(out)
     runs, places = _runs(flags, sources, out)
     if flags.dry_run:
-        print(listing(runs))
+        from odice.sweeps.forecast import forecast_runs
+
+        print(listing(runs), flush=True)
+        print(forecast_runs(runs, flags.at.workers))
         return 0
     outcomes = {} if flags.report_only else run_sweep(out / "runs", runs, backend, flags.at.retries, flags.quiet)
     if any((run.path / "config.json").exists() for run in runs):

@@ -40,7 +40,7 @@ class SweepFlags:
     part: str | None = None
     """I/N: make only the I-th of N parts of the runs, from 1/N to N/N, with the same OUT; for Slurm arrays."""
     dry_run: bool = False
-    """List the runs; train nothing, write nothing."""
+    """List the runs and estimate their time and disk; train nothing, write nothing."""
     quiet: bool = False
     """Print nothing but warnings, errors and the summary."""
     preset: Literal["paper", "reference", "corl"] | None = None
@@ -101,6 +101,7 @@ def main(argv: list[str]) -> int:
     flags = parse(SweepFlags, "odice sweep", argv, ABOUT)
     from odice.sweeps.board import summary
     from odice.sweeps.execute import Part, check_outcomes, listing, run_sweep
+    from odice.sweeps.forecast import forecast_runs
     from odice.sweeps.runs import make_runs
 
     backend, part = flags.at.backend(), None if flags.part is None else Part.parse(flags.part)
@@ -108,7 +109,8 @@ def main(argv: list[str]) -> int:
     runs = make_runs(out, flags.data, flags.algo, flags.seeds, flags.seed, axes(flags.set), **flags.shared)
     chosen = runs if part is None else part.choose(runs)
     if flags.dry_run:
-        print(listing(chosen))
+        print(listing(chosen), flush=True)
+        print(forecast_runs(chosen, flags.at.workers))
         return 0
     outcomes = run_sweep(out, runs, backend, flags.at.retries, flags.quiet, part)
     print(summary(chosen), flush=True)

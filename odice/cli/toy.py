@@ -44,6 +44,8 @@ class Options:
     """Reward of the move that reaches a goal; the paper only says that it is positive."""
     reward_scale: float = 1.0
     """Multiply all rewards in training by this; the printed return is not scaled."""
+    dry_run: bool = False
+    """Say about how long it takes; train nothing, write nothing."""
 
 
 def writable(folder: Path) -> Path:
@@ -86,6 +88,24 @@ def train(config, console) -> list:
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bars = {rule: progress.add_task(rule, total=config.steps * config.seeds) for rule in config.rules}
         return toy.run(config, lambda rule, updates: progress.advance(bars[rule], updates))
+
+
+def plan(config, out: Path) -> int:
+    """Say what would be trained, by timing a few updates of every rule."""
+    from odice.experiments import gridworld
+    from odice.experiments.toy import transitions
+    from odice.machine import cores
+    from odice.training.forecast import time_updates
+    from odice.training.progress import duration
+
+    data, seconds = transitions(config, gridworld.collect(config.world, config.transitions, config.seed)), 0.0
+    for rule in config.rules:
+        timed = time_updates(config.algorithm(rule), data, config.batch_size)
+        seconds += timed.start + config.seeds * config.steps / timed.rate
+        print(f"{rule:<12}{config.seeds} x {config.steps:,} updates, {timed.rate:,.0f} updates/s")
+    at_once = min(cores(), len(config.rules))
+    print(f"about {duration(seconds / at_once)}, {at_once} rules at a time; {out}/toy.png and toy.json, below 1 MB")
+    return 0
 
 
 def figure(config, outcomes: list):
@@ -148,6 +168,8 @@ def main(argv: list[str]) -> int:
         **{name: getattr(options, name) for name in ("rules", "lam", "eta", *SHARED)},
         world=GridWorld(goal_reward=options.goal_reward),
     )
+    if options.dry_run:
+        return plan(config, options.out)
     out = writable(options.out)
     console = Console()
     outcomes = train(config, console)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import tyro
 
 from odice.cli.help import Group, field_notes, help_text, names_of
 from odice.data.schema import TableFlags
+from odice.errors import OdiceError
 from odice.training.options import RunFlags
 from odice.training.settings import Settings, resolve
 
@@ -40,7 +42,8 @@ class CommandFlags:
     """The command itself."""
 
     dry_run: bool = False
-    """Read the data and print every setting and where it comes from; train nothing, write nothing."""
+    """Read the data and print every setting and where it comes from, with an estimate of the time and the disk; train
+    nothing, write nothing."""
 
 
 def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> tuple[Settings, bool]:
@@ -123,10 +126,13 @@ def work(settings: Settings, dry_run: bool) -> int:
 def show(settings: Settings) -> int:
     """Print every setting and where it comes from, those of the log too."""
     from odice.algos.validation import settings_dict
+    from odice.training.forecast import forecast_prepared, total
     from odice.training.prepare import prepare
-    from odice.training.train import folder_of
+    from odice.training.train import folder_of, in_processes
 
-    prepared = prepare(settings)
+    began = time.perf_counter()
+    prepared = prepare(_without_store(settings))
+    reading = time.perf_counter() - began
     settings, facts = prepared.settings, prepared.about.facts
     if prepared.about.evaluator:
         prepared.about.evaluator.close()
@@ -142,7 +148,27 @@ def show(settings: Settings) -> int:
                 print(f"  {name:<24}{text:<20}  {settings.sources.get(name, '')}".rstrip())
     for note in prepared.about.notes:
         print(f"note: {note}")
+    cost, seeds = forecast_prepared(prepared, reading), settings.options.seeds or 1
+    workers = None if in_processes(settings.options.parallel) else seeds
+    print(f"\ncost   {cost}" if seeds == 1 else f"\ncost   {total([cost] * seeds, workers)}", flush=True)
+    print("       (a few updates were timed on this machine; evaluations run in a process of their own)")
     return 0
+
+
+def _without_store(settings: Settings) -> Settings:
+    """With --stream a log is first copied to a store; until that is there, nothing can be said without writing it."""
+    from odice.data.store.make import store_of
+
+    options = settings.options
+    if options.stream and isinstance(options.data, str):
+        place = store_of(options.data, format=options.format, data_dir=options.data_dir)
+        if not place.exists():
+            raise OdiceError(
+                f"--stream copies {options.data} to {place} first, and --dry-run writes nothing; make the store with "
+                f"`odice data convert {options.data} --out {place}` (--dry-run there says how large it is), or leave "
+                "--stream out here."
+            )
+    return settings
 
 
 def main(argv: list[str]) -> int:

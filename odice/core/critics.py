@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -61,8 +62,12 @@ class Critics(eqx.Module):
 
 
 def min_over_heads(q: Heads) -> Float[Array, "*b"]:
-    """The pessimistic one of the heads: min_i Q_i."""
-    return jnp.min(q, axis=0)
+    """The pessimistic one of the heads: min_i Q_i; its gradient goes to that head.
+
+    Heads are compared with each other. The gradient of `jnp.min` goes to the heads that equal the minimum; a compiler
+    that computes a head twice may round it differently, and then a row has no gradient.
+    """
+    return functools.reduce(lambda least, head: jnp.where(head < least, head, least), q)
 
 
 def expectile(u: Float[Array, "*n"], tau: float) -> Float[Array, "*n"]:

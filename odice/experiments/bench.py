@@ -28,6 +28,8 @@ SECTIONS = {
     "data": "10,000 to 10,000,000 transitions in memory",
     "devices": "batches divided over 1 to 8 simulated devices of one processor, and the bytes they exchange",
 }
+PROCESSES = {"updates": 2, "seeds": 3, "start": 3, "overhead": 1, "data": 4, "devices": 4}
+"""How many each section starts, one after the other."""
 ROWS = 100_000
 ROW_BYTES = 4 * (17 + 6 + 1 + 1) + 9  # of `speed.made_up`
 SEEDS = (1, 2, 5)

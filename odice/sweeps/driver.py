@@ -1,4 +1,4 @@
-"""The driver of a sweep: it brings every run to its end, each in a process on a core of its own."""
+"""The driver of a sweep: it brings every run to its end, in processes that each have a core of their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from odice.training.processes import worker_command
 
 TAIL_LINES = 5
 """Lines of a failed run's log that are shown."""
+SMALL_STEPS = 5_000
+"""Runs of at most so many updates, of one log and one algorithm, share a process: its start would cost more than they
+do."""
+SHARING = 8
+"""Runs that share a process, at most."""
 
 
 class Outcome(NamedTuple):
@@ -34,6 +39,8 @@ class Attempt(NamedTuple):
     worker: Worker
     began: float
     first_step: int
+    more: tuple[SweepRun, ...] = ()
+    """What it will do after that."""
 
 
 class Watcher:
@@ -50,7 +57,7 @@ class Watcher:
 
 
 class Driver:
-    """Brings every run to its end, each in a process on a core of its own.
+    """Brings every run to its end, in processes that each have a core of their own; small runs share one.
 
     A run that fails is tried again at most `retries` times; one that diverged is not, because it would diverge again.
     """
@@ -93,12 +100,38 @@ class Driver:
             if result(run):  # a worker of a killed driver has finished it since
                 self._outcomes[run.name] = Outcome("finished")
                 continue
-            self._running[run.name] = begin(run, self._pool.start)
+            more = self._alike(run)
+            self._waiting = [each for each in self._waiting if each not in more]
+            self._running[run.name] = begin(run, self._pool.start, more)
             self._watcher.started(self._running[run.name])
 
+    def _alike(self, run: SweepRun) -> list[SweepRun]:
+        """Small runs that the same process can train after this one; one that has failed goes alone."""
+        what = lambda one: (str(one.settings.options.data), one.settings.options.algo, one.steps <= SMALL_STEPS)
+        ready = lambda one: not self._failures[one.name] and not busy(one) and not result(one)
+        if run.steps > SMALL_STEPS or self._failures[run.name]:
+            return []
+        alike = [one for one in self._waiting if what(one) == what(run) and ready(one)]
+        share = -(-(len(alike) + 1) // self._workers)  # fewer towards the end, so that no core waits long
+        return alike[: min(share, SHARING) - 1]
+
+    def _follow(self) -> None:
+        """Count what a worker of several runs has finished, and look at its next one."""
+        for name, attempt in self._running.items():
+            while attempt.more and result(attempt.run):
+                self._outcomes[attempt.run.name] = Outcome("finished")
+                self._watcher.ended(attempt, self._outcomes[attempt.run.name], again=False)
+                run, *more = attempt.more
+                attempt = Attempt(run, attempt.worker, time.monotonic(), step(run), tuple(more))
+                self._running[name] = attempt
+                self._watcher.started(attempt)
+
     def _reap(self) -> None:
-        for worker in self._pool.ended():
+        ended = self._pool.ended()
+        self._follow()
+        for worker in ended:
             attempt = self._running.pop(worker.name)
+            self._waiting[:0] = attempt.more  # not begun: the process ended before them
             run, outcome = attempt.run, outcome_of(attempt.run, worker.process.returncode)
             taken = outcome.ending == "failed" and busy(run)  # by a worker of a killed driver: that is no failure
             self._failures[run.name] += outcome.ending == "failed" and not taken
@@ -119,14 +152,19 @@ class Driver:
         )
 
 
-def begin(run: SweepRun, start: Callable[..., Worker]) -> Attempt:
-    """Start a worker for a run; what it says goes to the run's log."""
-    refuse_links_below(run.path.parents[len(Path(run.name).parts) - 1], run.path)
+def begin(run: SweepRun, start: Callable[..., Worker], more: Sequence[SweepRun] = ()) -> Attempt:
+    """Start a worker for a run, and for more after it; what it says goes to each run's log."""
+    for one in (run, *more):
+        refuse_links_below(one.path.parents[len(Path(one.name).parts) - 1], one.path)
     run.log.parent.mkdir(parents=True, exist_ok=True)
     first_step = step(run)
+    worker = start(run.name, [*_command(run), *(_command(one)[-1] for one in more)], log=run.log)
+    return Attempt(run, worker, time.monotonic(), first_step, tuple(more))
+
+
+def _command(run: SweepRun) -> list[str]:
     options = run.settings.options
-    worker = start(run.name, worker_command(run.settings, str(options.data), options.suboptimal), log=run.log)
-    return Attempt(run, worker, time.monotonic(), first_step)
+    return worker_command(run.settings, str(options.data), options.suboptimal, run.log)
 
 
 def outcome_of(run: SweepRun, code: int) -> Outcome:

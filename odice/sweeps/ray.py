@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odice import __version__
-from odice.errors import Interrupted, OdiceError
+from odice.cluster import connect, import_ray
+from odice.errors import Interrupted
 from odice.sweeps.board import Board
 from odice.sweeps.driver import Outcome, begin, outcome_of
 from odice.sweeps.runs import SweepRun, busy, record, result
@@ -38,8 +39,6 @@ LOST_NODES = 20
 FREE_SECONDS = 600.0
 """How long a run waits for a process that still works on it: one whose task was killed saves first."""
 POLL_SECONDS = 0.5
-ANSWER_SECONDS = 30.0
-"""How long the address of a cluster may take to answer."""
 
 
 class Resources(NamedTuple):
@@ -64,7 +63,7 @@ def run_on_ray(
     resources: Resources | None = None,
 ) -> dict[str, Outcome]:
     """Bring every run to its end on the cluster at `address`; gives the outcomes by the runs' names."""
-    ray = _ray()
+    ray = import_ray()
     place = None if store is None else Store(store)
     with RunDirectory(out) as folder, Board(quiet) as board, ExitStack() as stack:
         if note := record(folder, runs):
@@ -78,44 +77,9 @@ def run_on_ray(
         todo = [run for run in runs if run.name not in outcomes]
         board.note(f"{len(runs)} runs, {len(outcomes)} of them finished already; the others go to Ray at {address}")
         if todo:
-            _connect(ray, address, stack)
+            connect(ray, address, stack)
             _Tasks(ray, board, place, store, resources or Resources(), retries, outcomes, len(runs)).run(todo)
     return outcomes
-
-
-def _ray() -> Any:
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise OdiceError("--ray needs Ray; install it with: pip install 'odice[ray]'") from None
-    return ray
-
-
-def _connect(ray: Any, address: str, stack: ExitStack) -> None:
-    if ray.is_initialized():  # by the program that called us
-        return
-    check_address(address)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise OdiceError(f"--ray {address}: no cluster answers there ({str(error)[:200]}).") from error
-    stack.callback(ray.shutdown)
-
-
-def check_address(address: str, seconds: float = ANSWER_SECONDS) -> None:
-    """Refuse the address of a cluster where nothing listens; Ray itself would try for five minutes."""
-    host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
-    if not colon:  # `auto`, `local`: Ray finds the cluster of this machine, or says at once that there is none
-        return
-    if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise OdiceError(f"--ray {address}: the port is not a number; give HOST:PORT, or `auto` on a node.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
-    except OSError as error:
-        raise OdiceError(
-            f"--ray {address}: no cluster answers there ({error}); start one with `ray start --head --port {port}`, or "
-            "correct the address."
-        ) from None
 
 
 class _Tasks:

@@ -34,14 +34,21 @@ def train_processes(seeds: list[Settings]) -> None:
         raise kind(f"{len(failed)} of {len(seeds)} seeds failed: {which}; their messages are above.")
 
 
-def worker_command(settings: Settings, data: str | None, suboptimal: str | None = None) -> list[str]:
-    """The arguments of a Python that trains with these settings, on data that it finds by these names."""
+def worker_command(
+    settings: Settings, data: str | None, suboptimal: str | None = None, log: Path | None = None
+) -> list[str]:
+    """The arguments of a Python that trains with these settings, on data that it finds by these names.
+
+    The last one of several such commands may be added to another: then that process trains them one after the other,
+    and prints to each one's `log`.
+    """
     options = {item.name: getattr(settings.options, item.name) for item in dataclasses.fields(settings.options)}
     del options["config"]
     known = {
         "options": {**options, "data": data, "suboptimal": suboptimal},
         "config": settings_dict(settings.config),
         "sources": dict(settings.sources),
+        "log": log and str(log),
     }
     return ["-m", "odice.training.worker", json.dumps(known)]
 

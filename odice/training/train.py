@@ -68,7 +68,7 @@ def train(data: Any, **options: Any) -> Run:
     env = options.get("env")
     if env is not None and not isinstance(env, str):
         options["env"] = own_env(env)
-        if options.get("seeds") and _in_processes(options.get("parallel", "auto")):
+        if options.get("seeds") and in_processes(options.get("parallel", "auto")):
             raise OdiceError(
                 f"{options['env']} is an object of this program, which the processes of several seeds do not know; add "
                 "parallel='vmap', or register it in a module and name that with plugin."
@@ -101,7 +101,7 @@ def train_settings(settings: Settings) -> Run:
     each = [one_seed(settings, options.seed + i) for i in range(options.seeds)]
     for one in each:
         refuse_link(folder_of(one))  # these folders odice names; the user names the one that holds them
-    if options.devices is None and _in_processes(options.parallel):
+    if options.devices is None and in_processes(options.parallel):
         folders = [folder_of(one) for one in each]
         watched = not options.quiet and sys.stdout.isatty()
         with live(lambda: seeds_line(folders, options.steps or 0)) if watched else nullcontext():
@@ -115,7 +115,8 @@ def train_settings(settings: Settings) -> Run:
     return run
 
 
-def _in_processes(parallel: str) -> bool:
+def in_processes(parallel: str) -> bool:
+    """Whether several seeds are trained in a process each."""
     return parallel == "processes" or (parallel == "auto" and jax.default_backend() == "cpu")
 
 

@@ -139,19 +139,27 @@ class Scripts(Watcher):
     """Stands in for workers: a run's n-th attempt is the n-th of its scripts; `ok` writes what a finished run
     leaves."""
 
-    def __init__(self, monkeypatch, scripts=None):
+    def __init__(self, monkeypatch, scripts=None, share=False):
         self.scripts = scripts or {}
-        self.order, self.most, self.again = [], 0, []
+        self.order, self.most, self.again, self.shared = [], 0, [], []
         monkeypatch.setattr("odice.training.pool.start", self.start)
         monkeypatch.setattr("odice.sweeps.driver.POLL_SECONDS", 0.01)
+        if not share:
+            monkeypatch.setattr("odice.sweeps.driver.SMALL_STEPS", 0)
 
     def start(self, name, command, environment, log):
-        run = SweepRun(name, worker_settings(json.loads(command[-1])))
-        seed = run.settings.options.seed
-        scripts = self.scripts.get(seed, ["ok"])
-        script = scripts[min(self.order.count(seed), len(scripts) - 1)]
-        self.order.append(seed)
-        if script.startswith("ok"):
+        jobs = [json.loads(argument) for argument in command[2:]]
+        self.shared.append([job["options"]["seed"] for job in jobs])
+        script = "exit 0"
+        for job in jobs:  # as a worker of several runs: until one does not end well
+            run = SweepRun(name, worker_settings(job))
+            seed = run.settings.options.seed
+            scripts = self.scripts.get(seed, ["ok"])
+            script = scripts[min(self.order.count(seed), len(scripts) - 1)]
+            self.order.append(seed)
+            log = Path(job["log"])
+            if not script.startswith("ok"):
+                break
             finish(run)
             script = script[2:] or "exit 0"
         with open(log, "ab") as file:
@@ -197,6 +205,38 @@ def test_failures_are_retried_so_often_and_shown_with_their_log(tmp_path, monkey
     assert (empty.ending, empty.code) == ("failed", 0)  # it says that all is well, but there is no result
     assert [workers.order.count(i) for i in range(4)] == [1 + retries, 1, 1 + retries, 1 + retries]
     assert sum(workers.again) == 3 * retries
+
+
+def test_small_runs_share_a_process_as_long_as_every_core_has_one(tmp_path, monkeypatch):
+    workers = Scripts(monkeypatch, share=True)
+    outcomes = Driver(runs_in(tmp_path / "a", 7), 2, watcher=workers).run()
+    assert workers.shared == [[0, 1, 2, 3], [4, 5], [6]]  # fewer towards the end, so that no core waits long
+    assert [outcomes[f"log/bc/seed-{i}"].ending for i in range(7)] == ["finished"] * 7
+    workers.shared.clear()
+    Driver(runs_in(tmp_path / "b", 30), 1, watcher=workers).run()
+    assert [len(seeds) for seeds in workers.shared] == [8, 8, 8, 6]
+    workers.shared.clear()
+    Driver(runs_in(tmp_path / "c", 3, steps=5_001), 1, watcher=workers).run()
+    assert workers.shared == [[0], [1], [2]]
+    workers.shared.clear()
+    mixed = make_runs(tmp_path / "d", ["log.npz", "b.npz"], ["bc", "iql"], seeds=2, steps=100)
+    Driver(mixed, 1, watcher=workers).run()
+    assert workers.shared == [[0, 1]] * 4  # one log and one algorithm
+
+
+@pytest.mark.parametrize("code", [3, 7])
+def test_a_run_that_fails_in_a_shared_process_fails_alone(tmp_path, monkeypatch, code):
+    workers = Scripts(monkeypatch, {1: [f"echo broken; exit {code}", "ok"]}, share=True)
+    outcomes = Driver(runs_in(tmp_path, 4), 1, retries=1, watcher=workers).run()
+    one = outcomes.pop("log/bc/seed-1")
+    assert {outcome.ending for outcome in outcomes.values()} == {"finished"}
+    assert len(outcomes) == 3
+    if code == 3:
+        assert (one.ending, one.tail) == ("diverged", "broken")
+        assert workers.shared == [[0, 1, 2, 3], [2, 3]]
+    else:
+        assert one.ending == "finished"
+        assert workers.shared == [[0, 1, 2, 3], [2, 3], [1]]  # after the others, and not with them
 
 
 def test_a_worker_that_is_killed_after_its_result_has_not_failed(tmp_path, monkeypatch):

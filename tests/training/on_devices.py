@@ -1,11 +1,15 @@
 """`python on_devices.py NAME ...`, in a process with several simulated devices: each algorithm takes 200 updates
-on one of them and on all. Prints the largest difference of the states, and whether the devices exchanged anything.
+on one of them and on all. Prints the largest difference of the states, whether the devices exchanged anything, and how
+far a run on one device gets from itself when its first parameters are changed in their last bit.
+
+With JAX_ENABLE_X64=1 the states and the data are in double precision: there only a fault can make a difference.
 """
 
 import json
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import odice
@@ -23,26 +27,45 @@ from tests.algos.test_contract import pushes, tiny
 BATCH, UPDATES, PIECE = 64, 200, 50
 
 
-def build(name: str):
+def build(name: str, **more):
     """The algorithm with small networks and its own learning rates."""
     small = {key: value for key, value in tiny(name).items() if not key.endswith("lr")}
-    return entry(name).build(resolve("x", algo=name, **small).config, Spec(3, 2))
+    return entry(name).build(resolve("x", algo=name, **small, **more).config, Spec(3, 2))
 
 
-def trained(name: str, devices: Devices | None, *, seeds: int = 0, stream: bool = False):
-    """The state after the updates, and the compiled program's text."""
-    log, algo = odice.load(pushes()), build(name)
+def widened(tree):
+    """Floats as wide as this process computes."""
+    wide = jax.dtypes.canonicalize_dtype(np.float64)
+    return jax.tree.map(lambda x: x.astype(wide) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+def nudged(tree, size: float):
+    """Floats changed by a random share of this size."""
+    leaves, tree_of = jax.tree.flatten(tree)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    for i, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaves[i] = leaf * (1 + size * jax.random.rademacher(keys[i], leaf.shape, leaf.dtype))
+    return jax.tree.unflatten(tree_of, leaves)
+
+
+def trained(algo, devices: Devices | None, *, seeds: int = 0, stream: bool = False, nudge: float = 0.0):
+    """The states after every piece of the updates, and the compiled program's text."""
+    log = odice.load(pushes())
     columns = make_columns(MAKERS, log, 0.5)
     rows = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
-    rows = rows._replace(expert=np.arange(100, dtype=np.int32))
+    rows = widened(rows._replace(expert=np.arange(100, dtype=np.int32)))
     source = Streamed(log, "qlearning") if stream else put(rows, devices and devices.everywhere)
     chunk = (StreamedChunk if stream else make_chunk)(algo, BATCH, PIECE, seeds=bool(seeds), devices=devices)
-    begin, seed = lambda seed: initial_state(algo, seed), jax.numpy.arange(seeds) if seeds else 0
+    begin = lambda seed: nudged(widened(initial_state(algo, seed)), nudge)
+    seed = jnp.arange(seeds) if seeds else 0
     state = jax.jit(jax.vmap(begin) if seeds else begin, out_shardings=devices and devices.state(bool(seeds)))(seed)
     text = "" if stream else chunk.lower(state, source, seed, 0).compile().as_text()
+    states = []
     for first in range(0, UPDATES, PIECE):
         state, _ = chunk(state, source, seed, first)
-    return jax.device_get(state), text
+        states.append(jax.device_get(state))
+    return states, text
 
 
 def apart(a, b) -> float:
@@ -53,9 +76,13 @@ def apart(a, b) -> float:
 
 
 def compare(name: str, **options) -> dict[str, float]:
-    one, _ = trained(name, None, **options)
-    several, text = trained(name, choose_devices("all", BATCH, options.get("seeds") or 1), **options)
-    return {"apart": apart(one, several), "all_reduces": text.count(" all-reduce(")}
+    algo = build(name)
+    last_bit = float(jnp.finfo(jnp.zeros(()).dtype).eps)
+    one, _ = trained(algo, None, **options)
+    near, _ = trained(algo, None, nudge=last_bit, **options)
+    several, text = trained(algo, choose_devices("all", BATCH, options.get("seeds") or 1), **options)
+    facts = {"apart": apart(one[-1], several[-1]), "nudged": apart(one[-1], near[-1])}
+    return {**facts, "all_reduces": text.count(" all-reduce("), "bits": 8 * np.dtype(jnp.zeros(()).dtype).itemsize}
 
 
 if __name__ == "__main__":

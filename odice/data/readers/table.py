@@ -56,7 +56,7 @@ def read(
     """
     path, where = Path(source), os.fspath(source)
     declared = Schema.parse(entries, where).over(schema_of(schema))
-    with _one_sentence(path), all_local(list_files(where)) if is_many(where) else nullcontext(_files(path)) as files:
+    with one_sentence(path), all_local(list_files(where)) if is_many(where) else nullcontext(_files(path)) as files:
         with _hushed():
             saved = saved_meta(files[0])
             encoding = encoding if saved is None else None  # its words are numbers already
@@ -86,6 +86,7 @@ def to_dataset(
         allocate: Where the arrays are kept.
     """
     order, episodes = group(table, shard, bound, where)
+    _check_last(shard, order, episodes, bound, where)
     if order is not None:
         table = table[order]
     meta = replace(saved or Meta(), schema=None if saved else bound.to_dict())
@@ -98,9 +99,24 @@ def to_dataset(
     return _build(table, bound, episodes, meta, where, allocate, encoding, named=saved is None)
 
 
+def _check_last(
+    shard: np.ndarray | None, order: np.ndarray | None, episodes: np.ndarray | None, bound: Schema, where: str
+) -> None:
+    """Refuse `last(column)` where an episode spans files: each file knows its own rows only."""
+    used = [text for text in (bound.reward, bound.cost) if text and is_expression(text) and "last(" in text]
+    if not used or shard is None or episodes is None:
+        return
+    own = shard if order is None else shard[order]
+    if ((episodes[1:] == episodes[:-1]) & (own[1:] != own[:-1])).any():
+        raise OdiceError(
+            f"{where}: {used[0]!r} counts the last row of an episode, and an episode goes on in the next file; compute "
+            "that column before you write the files, or end the files where episodes end."
+        )
+
+
 def scan_first(path: Path) -> pl.LazyFrame:
     """The table, or the first of a folder's, without reading it."""
-    with _one_sentence(path), _hushed():
+    with one_sentence(path), _hushed():
         file = _files(path)[0]
         opened = scan(file)
         check_memory(opened.need(opened.bytes_of), file)
@@ -129,8 +145,13 @@ def _files(path: Path) -> list[Path]:
 
 
 @contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
-    """Whatever polars says about a broken file, said as one sentence. Its panics are not even `Exception`s."""
+def one_sentence(path: Path, name: str | None = None) -> Iterator[None]:
+    """Whatever polars says about a broken file, said as one sentence. Its panics are not even `Exception`s.
+
+    Args:
+        path: The file.
+        name: What to call it, where the path is that of a copy.
+    """
     try:
         yield
     except OdiceError:
@@ -138,7 +159,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
         kind = "Parquet" if path.name.lower().endswith(PARQUET) else "table"
         raise OdiceError(
-            f"{path}: cannot be read as a {kind} ({_brief(error)}); is it complete and of that kind?"
+            f"{name or path}: cannot be read as a {kind} ({_brief(error)}); is it complete and of that kind?"
         ) from error
 
 

@@ -21,14 +21,24 @@ from odice.errors import OdiceError
 from odice.files import complete_folder
 
 
-def make_store(source: Any, folder: str | Path, *, format=None, data_dir=None, **options: Any) -> Dataset:
-    """Turn anything `odice.load` takes into a store and open it; block by block where its reader can."""
+def make_store(
+    source: Any, folder: str | Path, *, format=None, data_dir=None, ray: str | None = None, **options: Any
+) -> Dataset:
+    """Turn anything `odice.load` takes into a store and open it; block by block where its reader can.
+
+    `ray` is the address of a cluster whose nodes read the files, where there are many.
+    """
     if isinstance(source, Dataset):
         return write_store(source, folder)
     located = find(source, format=format, data_dir=data_dir)
     made_from = _identity(located.items, options)
     if located.format == "table" and is_many(located.items[0]):
-        return make_store_from_files(located.items[0], folder, made_from=made_from, **options)
+        return make_store_from_files(located.items[0], folder, made_from=made_from, ray=ray, **options)
+    if ray is not None:
+        raise OdiceError(
+            f"--ray reads many Parquet files, and {source} is no pattern of files such as 'logs/*.parquet' and no "
+            "address such as s3://bucket/logs; leave --ray out."
+        )
     if len(located.items) > 1 or "allocate" not in inspect.signature(reader_of(located.format)).parameters:
         return write_store((read_item(located, item, **options) for item in located.items), folder, made_from=made_from)
     with complete_folder(new_folder(folder)) as temporary:
@@ -63,6 +73,13 @@ def stored(source: Any, folder: str | Path | None = None, *, format=None, data_d
     if made_from is None or made_from != _identity(located.items, options):
         raise OdiceError(f"{folder}: holds the copy of another or an older source; delete it or name another folder.")
     return read(folder)
+
+
+def store_of(source: str | Path, *, format=None, data_dir=None) -> Path:
+    """Where `stored` would look for the store of a source, or make it."""
+    if (Path(source) / HEADER).exists():
+        return Path(source)
+    return _next_to(find(source, format=format, data_dir=data_dir))
 
 
 def _next_to(located: Source) -> Path:

@@ -10,8 +10,11 @@ Words are collected in a first walk through the columns that hold words. Missing
 
 from __future__ import annotations
 
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +23,21 @@ import numpy as np
 import polars as pl
 from polars.selectors import by_name
 
+from odice.cluster import connect, import_ray
 from odice.data.binding import bind
 from odice.data.build import in_memory
 from odice.data.dataset import Dataset, UnfinishedEpisodeWarning
 from odice.data.meta import Meta
 from odice.data.readers import table as reader
-from odice.data.readers.columns import check_types, is_category, numbers
-from odice.data.readers.encode import MAX_CATEGORIES, as_text, categories
+from odice.data.readers.columns import is_category
+from odice.data.readers.encode import MAX_CATEGORIES, categories
 from odice.data.readers.files import LogFile, list_files, local_copies
 from odice.data.readers.scan import scan
 from odice.data.schema import Schema
 from odice.data.store.folder import SMALL, close_store, read
 from odice.data.store.growing import Partial
 from odice.data.store.records import record_blocks
+from odice.data.store.windows import Here, Reading, Source
 from odice.encoding import Encoding
 from odice.errors import OdiceError
 
@@ -56,7 +61,13 @@ class Window(NamedTuple):
 
 
 def make_store_from_files(
-    source: str | Path, folder: str | Path, *, schema: Any = None, made_from: Any = None, **entries: Any
+    source: str | Path,
+    folder: str | Path,
+    *,
+    schema: Any = None,
+    made_from: Any = None,
+    ray: str | None = None,
+    **entries: Any,
 ) -> Dataset:
     """Copy the files to a store and open it; a copy that was interrupted goes on.
 
@@ -65,6 +76,7 @@ def make_store_from_files(
         folder: The store.
         schema: What the columns mean, as for `odice.load`.
         made_from: What the store says it was made from.
+        ray: The address of a Ray cluster whose nodes read the files.
         **entries: Fields of `Schema`.
     """
     folder, files = Path(folder), list_files(source)
@@ -77,24 +89,64 @@ def make_store_from_files(
         )
     identity = {"files": [list(file) for file in files], "schema": repr(declared), "rows": ROWS}
     names = ("actions", "rewards", "records", *SMALL)
-    with Partial(folder, names, identity) as out:
-        copy = _Copy(str(source), files, declared, out)
+    with ExitStack() as stack:
+        reads = _reads(ray, stack)
+        out = stack.enter_context(Partial(folder, names, identity))
+        copy = _Copy(str(source), files, declared, out, reads)
         copy.run()
         close_store(out.finish(), copy.meta, made_from)
         out.rename()
     if unfinished := copy.meta.evidence.get("unfinished"):
         count = unfinished["count"]
         what = "1 episode ends" if count == 1 else f"{count:,} episodes end"
-        message = f"{source}: {what} with neither a terminal nor a timeout flag and is kept as truncated."
+        kept = "is kept" if count == 1 else "are kept"
+        message = f"{source}: {what} with neither a terminal nor a timeout flag and {kept} as truncated."
         warnings.warn(UnfinishedEpisodeWarning(message), stacklevel=2)
     return read(folder)
+
+
+class StoreForecast(NamedTuple):
+    """What a store of many files would cost."""
+
+    files: int
+    rows: int
+    """Of all files; in a bucket by the size of the first."""
+    disk: int
+    seconds: float
+
+
+def forecast_store(source: str | Path, *, schema: Any = None, **entries: Any) -> StoreForecast:
+    """Copy the first rows to a temporary folder, and multiply."""
+    files, declared = list_files(source), Schema.parse(entries, str(source)).over(reader.schema_of(schema))
+    with tempfile.TemporaryDirectory(prefix="odice-forecast-") as folder, local_copies(files[:1]) as copies:
+        _, path = next(copies)
+        began, here = time.perf_counter(), [file for file in files if "://" not in file.name]
+        with Partial(Path(folder) / "some", ("actions", "rewards", "records", *SMALL), None) as out:
+            some = _Copy(str(source), [files[0]._replace(name=str(path))], declared, out, Here()).run(1)
+            seconds = time.perf_counter() - began
+            written = sum(file.stat().st_size for file in out.folder.glob("*.npy"))
+        rows = sum(scan(Path(file.name)).rows for file in here) if here else None
+        if rows is None:
+            rows = round(scan(path).rows * sum(file.size for file in files) / files[0].size)
+    return StoreForecast(len(files), rows, round(written * rows / some), seconds * rows / some)
+
+
+def _reads(ray: str | None, stack: ExitStack) -> Source:
+    """Who reads the files."""
+    if ray is None:
+        return Here()
+    from odice.data.store.on_ray import OnRay
+
+    module = import_ray()
+    connect(module, ray, stack)
+    return OnRay(module)
 
 
 class _Copy:
     """One walk through the files."""
 
-    def __init__(self, source: str, files: Sequence[LogFile], declared: Schema, out: Partial):
-        self._source, self._files, self._declared, self._out = source, files, declared, out
+    def __init__(self, source: str, files: Sequence[LogFile], declared: Schema, out: Partial, reads: Source):
+        self._source, self._files, self._declared, self._out, self._reads = source, files, declared, out, reads
         known = out.position
         self.meta = Meta.from_dict(known["meta"]) if known else Meta(source=source)
         self._saved_meta: Meta | None = None
@@ -105,25 +157,32 @@ class _Copy:
         self._written: tuple[int, set[Any]] = (-1, set())
         """Of the file that is being read: its number, and the episodes of it that are in the store."""
 
-    def run(self) -> None:
+    def run(self, steps: int | None = None) -> int:
+        """Copy everything, or stop after so many steps; gives the rows that were appended."""
         self._open()
         known = self._out.position
         begin = (known["file"], known["row"]) if known else (0, 0)
         kept: Window | None = None
-        for window in self._windows(*begin):
+        done = 0
+        for number, window in enumerate(self._windows(*begin), 1):
             kept = window if kept is None else _join(kept, window)
             at = self._whole(kept)
             if at:
                 head, kept = kept.split(at)
                 self._append(head)
                 self._save(int(kept.file[0]), int(kept.row[0]))
+                done += at
+            if number == steps and done:
+                return done
         if kept is not None and len(kept.table):
             self._append(kept)
             self._save(len(self._files), 0)
+            done += len(kept.table)
+        return done
 
     def _open(self) -> None:
         """Bind the schema to the columns of the first file, and learn the words."""
-        with local_copies(self._files[:1]) as copies:
+        with local_copies(self._files[:1]) as copies, reader.one_sentence(Path(self._files[0].name)):
             file, path = next(copies)
             self._saved_meta = reader.saved_meta(path)
             frame = reader.with_expressions(scan(path).frame, self._declared, file.name)
@@ -147,34 +206,22 @@ class _Copy:
 
     def _words(self, names: Sequence[str], declared: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         found: dict[str, set[str]] = {name: set() for name in names if not declared.get(name)}
-        if found:
-            with local_copies(self._files) as copies:
-                for file, path in copies:
-                    some = scan(path).frame.select(by_name(list(found)))
-                    for name, words in found.items():
-                        column = some.select(pl.col(name)).unique().collect(engine="streaming")[name]
-                        words |= set(as_text(column).drop_nulls().to_list())
-                        if len(words) > MAX_CATEGORIES:
-                            raise OdiceError(
-                                f"{file.name}: column {name!r} holds more than {MAX_CATEGORIES} different texts; leave "
-                                "it out, or group them."
-                            )
+        each = self._reads.words(self._files, list(found)) if found else ()
+        for words, file in zip(each, self._files, strict=bool(found)):
+            for name, texts in words.items():
+                found[name].update(texts)
+                if len(found[name]) > MAX_CATEGORIES:
+                    raise OdiceError(
+                        f"{file.name}: column {name!r} holds more than {MAX_CATEGORIES} different texts; leave it out, "
+                        "or group them."
+                    )
         return {name: sorted(found[name]) if name in found else list(declared[name]) for name in names}
 
     def _windows(self, begin: int, row: int) -> Iterator[Window]:
-        bound = self._bound
-        with local_copies(self._files[begin:]) as copies:
-            for number, (file, path) in enumerate(copies, begin):
-                opened = scan(path)
-                frame = reader.with_expressions(opened.frame, self._declared, file.name)
-                kinds = frame.collect_schema()
-                if lacking := [name for name in bound.columns() if name not in kinds]:
-                    raise OdiceError(f"{file.name}: lacks column {lacking[0]!r}; all files must have the same columns.")
-                check_types(kinds, bound.columns(), file.name)
-                for start in range(row if number == begin else 0, opened.rows, ROWS):
-                    part = frame.slice(start, ROWS).select(by_name(bound.columns())).collect()
-                    table = numbers(part, bound, file.name, self._encoding)
-                    yield Window(table, np.full(len(table), number), np.arange(start, start + len(table)))
+        how = Reading(self._declared, self._bound, self._encoding, ROWS)
+        for piece in self._reads.pieces(self._files[begin:], row, how):
+            length = len(piece.table)
+            yield Window(piece.table, np.full(length, begin + piece.file), np.arange(piece.row, piece.row + length))
 
     def _whole(self, window: Window) -> int:
         """How many of the first rows are whole episodes that cannot go on."""

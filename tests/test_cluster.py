@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from odice.cluster import check_address
 from odice.errors import OdiceError
-from odice.sweeps.ray import check_address
 
 pytestmark = pytest.mark.fast
 

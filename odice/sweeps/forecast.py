@@ -1,0 +1,33 @@
+"""What the runs of a sweep would cost, before any of them starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from odice.algos.validation import settings_dict
+from odice.sweeps.runs import SweepRun, result
+from odice.training.forecast import Forecast, forecast, total
+
+SHAPE = ("hidden", "batch_size", "layer_norm", "heads")
+"""How the settings end that decide what an update costs."""
+
+
+def forecast_runs(runs: Sequence[SweepRun], workers: int | None = None) -> str:
+    """How long the runs that are not finished will take, and how much disk, in a sentence.
+
+    Updates are timed once for every algorithm and size of its networks, on the first log.
+    """
+    left = [run for run in runs if not result(run)]
+    if not left:
+        return "all runs are finished: nothing to do"
+    measured: dict[Any, Forecast] = {}
+    costs = []
+    for run in left:
+        shape = {name: value for name, value in settings_dict(run.settings.config).items() if name.endswith(SHAPE)}
+        key = (run.settings.options.algo, repr(sorted(shape.items())))
+        if key not in measured:
+            measured[key] = forecast(run.settings)
+        costs.append(measured[key]._replace(steps=run.steps))
+    what = "the run that is" if len(left) == 1 else f"the {len(left)} runs that are"
+    return f"{what} not finished: {total(costs, workers)} (estimated by timing a few updates on this machine)"
