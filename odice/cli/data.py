@@ -19,7 +19,6 @@ from odice.files import complete_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from odice.data.dataset import Dataset
     from odice.data.doctor import Report
 
 EXIT_FINDINGS = 1
@@ -47,7 +46,7 @@ class SourceArgs:
     ref_max: float | None = None
     """Return that counts as score 100."""
 
-    def load(self, read: Callable[..., Dataset] | None = None) -> Dataset:
+    def load(self, read: Callable[..., Any] | None = None) -> Any:
         """The data set; `read` does in the place of `odice.load`."""
         from odice.data.load import load
 

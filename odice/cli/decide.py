@@ -6,7 +6,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -81,7 +81,8 @@ def plan(args: Args) -> int:
         if schema is None and is_table(args.log):
             place = kept if kept.exists() else Path(folder, "schema.toml")
             schema = proposed_schema(Path(args.log), place, None if args.yes else _ask, say, args.cost_limit)
-        data = load(args.log, **({} if schema is None else {"schema": schema}))
+        reading: dict[str, Any] = {} if schema is None else {"schema": schema}
+        data = load(args.log, **reading)
     checked(data, args.allow, say)
     Task(args.log, data, Schema.parse(data.meta.schema or {}, data.meta.source), args.cost_limit, args.seed).check(
         say, args.holdout
