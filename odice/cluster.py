@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,6 +27,7 @@ def connect(ray: Any, address: str, stack: ExitStack) -> None:
     if ray.is_initialized():  # by the program that called us
         return
     check_address(address)
+    check_answer(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
@@ -46,3 +49,26 @@ def check_address(address: str, seconds: float = ANSWER_SECONDS) -> None:
             f"--ray {address}: no cluster answers there ({error}); start one with `ray start --head --port {port}`, or "
             "correct the address."
         ) from None
+
+
+def check_answer(address: str, seconds: float = ANSWER_SECONDS) -> None:
+    """Refuse an address where something listens that is no cluster: a process of its own tries, because Ray would try
+    for minutes, and cannot be told to stop."""
+    script = "import sys, ray; print(flush=True)\nray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    child.stdout.readline()  # Ray is imported
+    try:
+        said = child.communicate(timeout=seconds)[1].strip().splitlines()
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        raise OdiceError(
+            f"--ray {address}: something listens there, but no cluster has answered within {seconds:.0f} s; is it the "
+            "port of `ray start --head` (6379 by default)?"
+        ) from None
+    if child.returncode:
+        why = said[-1][:200] if said else "no reason given"
+        raise OdiceError(f"--ray {address}: no cluster answers there ({why}).")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from odice.cluster import check_address
+from odice.cluster import check_address, check_answer
 from odice.errors import OdiceError
 
 pytestmark = pytest.mark.fast
@@ -33,3 +33,26 @@ def test_other_addresses_are_rays_own():
     check_address("local")
     with pytest.raises(OdiceError, match="the port is not a number"):
         check_address("head-node:gcs")
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("time.sleep(60)", r"no cluster has answered within 1 s.*6379 by default"),
+        ("raise ConnectionError('nobody is there')", "no cluster answers there .ConnectionError: nobody is there"),
+    ],
+)
+def test_what_is_no_cluster_is_one_sentence(init, message, tmp_path, monkeypatch):
+    """A module that stands in for Ray, in the process that tries."""
+    (tmp_path / "ray.py").write_text(f"import time\ndef init(*args, **options):\n    {init}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(OdiceError, match=message):
+        check_answer("127.0.0.1:1", seconds=1.0)
+    assert time.monotonic() - began < 50.0
+
+
+def test_a_cluster_that_answers_is_taken(tmp_path, monkeypatch):
+    (tmp_path / "ray.py").write_text("def init(*args, **options):\n    assert args == ('127.0.0.1:1',)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check_answer("127.0.0.1:1")

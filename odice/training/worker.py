@@ -31,8 +31,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _train(known: dict[str, Any]) -> int:
+    def work() -> None:
+        train_settings(worker_settings(known))
+
     try:
-        code = exit_code(lambda: train_settings(worker_settings(known)) and None)
+        code = exit_code(work)
     except Exception:
         traceback.print_exc()
         code = 1
