@@ -47,8 +47,8 @@ MISTAKES = [
     Mistake(
         "target: max of the critics",
         "odice/core/critics.py",
-        "return jnp.min(q, axis=0)",
-        "return jnp.max(q, axis=0)",
+        "jnp.where(head < least, head, least)",
+        "jnp.where(head > least, head, least)",
         "tests/algos/test_implicit.py tests/algos/test_td3_bc.py",
     ),
     Mistake("mask: dropped", VDICE, "discount * mask[None] * v_next", "discount * v_next", DICE),
