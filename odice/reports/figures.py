@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,14 @@ def fill_empty(figure: Figure | SubFigure, empty: Sequence[Axes], known: Mapping
     if empty:
         empty[0].legend(known.values(), known.keys(), loc="center left", fontsize=9)
     else:
-        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=min(len(known), 4), fontsize=9)
+        columns = legend_columns(known, figure.bbox.width / figure.get_figure(root=True).dpi)
+        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=9)
+
+
+def legend_columns(labels: Collection[str], inches: float) -> int:
+    """How many of these labels stand next to each other in a width, at most four."""
+    widest = 0.08 * max(map(len, labels), default=0) + 0.6  # inches: letters, the line and the space between columns
+    return max(1, min(len(labels), 4, int(inches / widest)))
 
 
 def _legend(figure: Figure, columns: int) -> None:

@@ -157,6 +157,18 @@ def test_the_figure_has_a_panel_for_each_data_set_and_the_profiles(comparison):
     assert line.get_ydata().tolist() == pytest.approx([75.5, 76.5])
 
 
+def test_a_legend_of_long_names_is_not_cut(tmp_path):
+    """Four names of 60 letters are wider than two panels: they stand in fewer columns."""
+    for data in ("hopper", "maze"):
+        for i in range(5):
+            setting = {"note": f"{'a long word ' * 4}{i}"}
+            make_run(tmp_path / data / f"{i}", [[1.0], [2.0]], data=data, **setting)
+    figure = comparison_figure(odice.report(tmp_path))
+    figure.draw_without_rendering()
+    frame, legend = figure.bbox, figure.legends[0].get_window_extent()
+    assert frame.x0 <= legend.x0 < legend.x1 <= frame.x1
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [(0, 100, [0, 20, 40, 60, 80, 100]), (3, 3, [2.4, 2.6, 2.8, 3.0, 3.2, 3.4, 3.6]), (-7, 41, [-10, 0, 10, 20, 30, 40, 50])],
