@@ -15,7 +15,21 @@ from odice.training.options import RunOptions
 pytestmark = pytest.mark.fast
 PACKAGE = Path(odice.__file__).parent
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*[a-z0-9])")
-OTHERS = {"untracked-files", "porcelain", "constraint", "head", "port", "help", "help-all", "version", "no"}
+OTHERS = {
+    "untracked-files",
+    "porcelain",
+    "always",
+    "abbrev",
+    "dirty",
+    "exclude",
+    "constraint",
+    "head",
+    "port",
+    "help",
+    "help-all",
+    "version",
+    "no",
+}
 """Flags of git, pip and ray that odice calls or names, and those of every command."""
 
 
