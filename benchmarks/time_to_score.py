@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 VARIANTS: dict[str, dict] = {
-    "default": {},
+    "default": {"steps": 20_000},
     "10,000 updates": {"steps": 10_000},
     "5,000 updates": {"steps": 5_000, "eval_every": 500},
     "10,000, rates x2": {"steps": 10_000, "value_lr": 2e-3, "policy_lr": 2e-3},
