@@ -292,6 +292,13 @@ def idrl() -> Case:
     return Case("idrl", "idrl", "test_idrl", settings, "its equations", step, {"initial": True})
 
 
+def diffusion() -> Case:
+    module = importlib.import_module("tests.algos.test_diffusion_dice")
+    step = lambda m, state, batch: m.numpy_update(state, batch, m.KEY)[0]
+    against = "official code of Diffusion-DICE; the score's network is ours"
+    return Case("diffusion-dice", "diffusion-dice", "test_diffusion_dice", module.TINY, against, step)
+
+
 def union(name: str, against: str) -> Case:
     """SMODICE's discriminator learns in the first update alone here, so that the others count."""
     module = importlib.import_module("tests.algos.test_union")
@@ -368,6 +375,7 @@ def cases() -> Iterator[Case]:
     yield copti()
     yield from map(cors, ("ratio", "linear"))
     yield idrl()
+    yield diffusion()
     yield value_dice()
     yield inverse("iq-learn", "official code of IQ-Learn")
     yield inverse("oq-dice", "its equations")

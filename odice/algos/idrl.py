@@ -155,7 +155,7 @@ def idrl(cfg: IDRLConfig, spec: Spec) -> Algo:
         left = kept(cfg, state.judges, number, batch)
         batch = resampled(batch, left, key_rows)
 
-        fitted, (_, _, metrics) = values.update(state.values, batch, key_values)
+        fitted, (_, _, metrics, _) = values.update(state.values, batch, key_values)
         on_actions = action_ratio(cfg, fitted.target, fitted.value.params, batch)
         learned, error = visits.step(state.visits, on_actions, batch, key_visits)
         weight = jnp.minimum(visits.ratio(learned, batch.obs) * on_actions, cfg.weight_clamp)

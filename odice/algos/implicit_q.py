@@ -34,8 +34,8 @@ Rows = Float[Array, " b"]
 
 
 @dataclass(frozen=True)
-class ImplicitConfig:
-    """What the members of the family share. Defaults follow the official code of IQL."""
+class ValuesConfig:
+    """What V and Q of the frame need. Defaults follow the official code of IQL."""
 
     discount: float = 0.99
     """gamma: discount of the next state's value."""
@@ -49,25 +49,12 @@ class ImplicitConfig:
     """Widths of V's hidden layers."""
     critic_hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of each Q."""
-    policy_hidden: tuple[int, ...] = (256, 256)
-    """Widths of the policy's hidden layers."""
     value_lr: float = 3e-4
     """Adam's learning rate for V."""
     critic_lr: float = 3e-4
     """Adam's learning rate for Q."""
-    policy_lr: float = 3e-4
-    """Adam's learning rate for the policy, at the start."""
-    cosine_steps: int | None = None
-    """The policy's learning rate falls to 0 along a cosine over this many updates; None is the length of the run
-    (1,000,000 outside of one), 0 keeps it."""
     weight_clamp: float = 100.0
     """Largest weight of a transition in the policy's loss."""
-    tanh_mean: bool = True
-    """Squash the Gaussian's mean into (-1, 1)."""
-    log_std_min: float = LOG_STD_MIN
-    """Floor of the Gaussian's log standard deviation (official codes: -5, CORL: -20)."""
-    deterministic: bool = False
-    """A deterministic tanh policy with squared error instead of the Gaussian (CORL: two data sets)."""
     init: Init = "orthogonal"
     """Initialization of all networks: orthogonal with gain sqrt(2) (official codes), torch's uniform (CORL), or
     Glorot's."""
@@ -76,6 +63,25 @@ class ImplicitConfig:
 
     def __post_init__(self):
         validate(self)
+
+
+@dataclass(frozen=True)
+class ImplicitConfig(ValuesConfig):
+    """What the members of the family share. Defaults follow the official code of IQL."""
+
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the policy's hidden layers."""
+    policy_lr: float = 3e-4
+    """Adam's learning rate for the policy, at the start."""
+    cosine_steps: int | None = None
+    """The policy's learning rate falls to 0 along a cosine over this many updates; None is the length of the run
+    (1,000,000 outside of one), 0 keeps it."""
+    tanh_mean: bool = True
+    """Squash the Gaussian's mean into (-1, 1)."""
+    log_std_min: float = LOG_STD_MIN
+    """Floor of the Gaussian's log standard deviation (official codes: -5, CORL: -20)."""
+    deterministic: bool = False
+    """A deterministic tanh policy with squared error instead of the Gaussian (CORL: two data sets)."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,8 @@ class Fit(NamedTuple):
     v: Rows
     """V(s): of after its step, or of before (`fresh_value`)."""
     metrics: Metrics
+    td_target: Rows
+    """r + gamma m V(s'): what Q was fitted to."""
 
 
 class ValuePart(NamedTuple):
@@ -190,9 +198,11 @@ class ValuePart(NamedTuple):
     update: Callable[[Values, Batch, PRNGKeyArray], tuple[Values, Fit]]
 
 
-def implicit_values(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> ValuePart:
-    """The values that a config and the losses make."""
-    value_learner, critic_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
+def implicit_values(
+    cfg: ValuesConfig, losses: Losses, spec: Spec, learner: Callable[[float], Learner] = Learner
+) -> ValuePart:
+    """The values that a config and the losses make; `learner` makes the optimizer of a learning rate."""
+    value_learner, critic_learner = learner(cfg.value_lr), learner(cfg.critic_lr)
 
     def init(key_value, key_critic) -> Values:
         value = value_network(key_value, spec, cfg.value_hidden, heads=1, layer_norm=cfg.layer_norm, init=cfg.init)
@@ -236,7 +246,9 @@ def implicit_values(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> ValuePar
             "critic_mean": jnp.mean(online),
             "advantage_mean": jnp.mean(q - v_used),
         }
-        return Values(value, critic, polyak(critic.params, state.target, cfg.polyak)), Fit(q, v_used, metrics)
+        return Values(value, critic, polyak(critic.params, state.target, cfg.polyak)), Fit(
+            q, v_used, metrics, td_target
+        )
 
     return ValuePart(init, update)
 
@@ -258,7 +270,7 @@ def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
         return State(*values.init(key_value, key_critic), policy=policy, step=jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        fitted, (q, v, metrics) = values.update(Values(state.value, state.critic, state.target), batch, key)
+        fitted, (q, v, metrics, _) = values.update(Values(state.value, state.critic, state.target), batch, key)
         weight = losses.weight(q, v)
         policy_loss, gradient = jax.value_and_grad(weighted_cloning)(
             state.policy.params, weight, batch.obs, batch.action

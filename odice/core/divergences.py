@@ -118,6 +118,18 @@ def _soft_chi2() -> Divergence:
     )
 
 
+def _soft_pearson() -> Divergence:
+    # as soft-chi2, with Pearson's line in the place of half Pearson's above 1
+    decay = lambda y: jnp.expm1(jnp.minimum(y, 0.0))
+    f = lambda x: jnp.where(x < 1, _xlogx(x) - x + 1, (x - 1) ** 2)
+    return from_formulas(
+        "soft-pearson",
+        f,
+        lambda y: decay(y) + _positive(y) + _positive(y) ** 2 / 4,
+        lambda y: 1 + decay(y) + _positive(y) / 2,
+    )
+
+
 def _kl() -> Divergence:
     w = lambda y: jnp.exp(y - 1)
     return from_formulas("kl", _xlogx, w, w, y_cap=1 + math.log(W_MAX))
@@ -275,6 +287,7 @@ DIVERGENCES: dict[str, Divergence] = {
         _pearson(),
         _half_pearson(),
         _soft_chi2(),
+        _soft_pearson(),
         _kl(),
         _kl_normalized(),
         _kl_donsker_varadhan(),

@@ -47,17 +47,19 @@ class Learner(NamedTuple):
 
     learning_rate: float
     weight_decay: float = 0.0
-    """Coupled: joined to the gradient before the moments (`optim.adam`)."""
+    """Coupled: joined to the gradient before the moments (`optim.adam`); or `decoupled`."""
     cosine_steps: int | None = 0
     """The learning rate falls to 0 along a cosine over this many updates; 0 or None keeps it."""
     window: float = 0.0
     """Average the parameters over about the last 1/window of the updates so far; 0 keeps no average."""
+    decoupled: bool = False
+    """The weight decay is AdamW's: after the moments, times the learning rate."""
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
         steps = self.cosine_steps
         rate = optax.cosine_decay_schedule(self.learning_rate, steps) if steps else self.learning_rate
-        return adam(rate, self.weight_decay)
+        return optax.adamw(rate, weight_decay=self.weight_decay) if self.decoupled else adam(rate, self.weight_decay)
 
     def init(self, params: Params) -> Learned[Params]:
         """The parameters before their first step."""

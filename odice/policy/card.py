@@ -17,19 +17,14 @@ UNSCORED = "None were measured; `odice evaluate POLICY --data LOG` estimates wha
 
 def model_card(policy: Policy) -> str:
     """What it is, what it was learned from, what it scored, and how to use it."""
-    about, layout = policy.about, policy.layout
-    output = {
-        "clip": "mean, clipped to the action box",
-        "tanh": "tanh of the mean",
-        "argmax": "the most likely action",
-    }
+    about = policy.about
     data = {key: value for key, value in (about.get("data") or {}).items() if key != "schema"}
     facts = {
         "algorithm": about.get("algorithm") or "unknown",
         "environment": policy.env_id or "none (trained without one)",
         "observation": f"vector of {policy.obs_dim}, {'normalized inside' if policy.obs_mean is not None else 'raw'}",
         "action": _actions(policy),
-        "network": f"{' - '.join(map(str, layout.sizes))}, {layout.activation}; {output[layout.output]}",
+        "network": policy.layout.words,
         "gradient updates": about.get("step"),
         **{f"data {key}": value for key, value in data.items()},
     }

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,20 +23,19 @@ from odice.errors import OdiceError
 from odice.files import SEAL, checksum, complete_folder, sealed
 from odice.policy import card
 from odice.policy.guard import Guard, tensor_shapes
+from odice.policy.layout import MAX_WIDTH, Layout
+from odice.policy.sampler import KIND, Sampler, read_network
 
 if TYPE_CHECKING:
     from odice.policy.policy import Policy
 
 WEIGHTS, DESCRIPTION, CARD = "policy.safetensors", "policy.json", "README.md"
-FORMAT, VERSION = "odice-policy", 2
-READS = (2,)
-"""Versions that are read. A new one is added and none is taken away (docs/reference/formats.md)."""
-OUTPUTS = ("clip", "tanh", "argmax")
-ACTIVATIONS = ("relu", "tanh", "elu")
+FORMAT, VERSION = "odice-policy", 3
+READS = (2, 3)
+"""Versions that are read. A new one is added and none is taken away (docs/reference/formats.md). A policy is written
+with the lowest version that describes it: one network with 2, a sampler with 3."""
 
 MAX_JSON = 4 << 20  # bytes
-MAX_LAYERS = 64
-MAX_WIDTH = 1 << 20
 MAX_PARAMETERS = 1 << 26  # 256 MB; the largest policy of the presets has 1.1 million
 
 
@@ -50,26 +49,6 @@ VECTORS = {
 # what is known about a policy -> what stands there if it is not known
 NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
 NOTHING |= {key: {} for key in ("scores", "health", "data", "preprocess", "config")}
-
-
-class Layout(NamedTuple):
-    """The shape of a policy's network."""
-
-    sizes: tuple[int, ...]
-    layer_norm: bool
-    activation: str
-    output: str
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The tensors of such a network. A weight is (fan_in, fan_out)."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        pairs = list(zip(self.sizes[:-1], self.sizes[1:], strict=True))
-        for i, (fan_in, fan_out) in enumerate(pairs):
-            shapes |= {f"layers.{i}.weight": (fan_in, fan_out), f"layers.{i}.bias": (fan_out,)}
-            if self.layer_norm and i < len(pairs) - 1:
-                shapes |= {f"layers.{i}.scale": (fan_out,), f"layers.{i}.shift": (fan_out,)}
-        return shapes
 
 
 def write(path: Path, policy: Policy) -> None:
@@ -95,10 +74,10 @@ def write(path: Path, policy: Policy) -> None:
 def _description(policy: Policy, sha256: str) -> dict[str, Any]:
     content: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": policy.layout.version,
         "odice": __version__,
         "weights_sha256": sha256,
-        "network": {**policy.layout._asdict(), "sizes": list(policy.layout.sizes)},
+        "network": policy.layout.describe(),
         "observation": {},
         "action": {"discrete": policy.discrete},
     }
@@ -117,14 +96,14 @@ def read(folder: Path) -> dict[str, Any]:
         raise OdiceError(f"{folder} is not a folder; a policy is a folder with {WEIGHTS} and {DESCRIPTION}.")
     description, path = read_description(folder), folder / DESCRIPTION
     layout = read_layout(description, path)
-    sizes = {"observation": layout.sizes[0], "action": layout.sizes[-1]}
+    sizes = {"observation": layout.obs_dim, "action": layout.action_dim}
     vectors = {name: read_vector(description, group, key, sizes[group], path) for name, (group, key) in VECTORS.items()}
-    known = read_guard(description, layout.sizes[0], path)
-    shapes = layout.shapes | (tensor_shapes(layout.sizes[0], known.pop("states")) if known else {})
+    known = read_guard(description, layout.obs_dim, path)
+    shapes = layout.shapes | (tensor_shapes(layout.obs_dim, known.pop("states")) if known else {})
     tensors = read_tensors(folder, shapes, description.get("weights_sha256"))
     guard = None
     if known:
-        own = {name: tensors.pop(name) for name in tensor_shapes(layout.sizes[0], 0)}
+        own = {name: tensors.pop(name) for name in tensor_shapes(layout.obs_dim, 0)}
         guard = Guard(**{name.removeprefix("guard."): tensor for name, tensor in own.items()}, **known)
     about = {key: description.get(key) for key in NOTHING}
     return {"layout": layout, "tensors": tensors, **vectors, "about": about, "guard": guard}
@@ -172,20 +151,19 @@ def is_name(value: Any) -> bool:
     return re.fullmatch(rf"{name}(\?{option}(&{option})*)?", value) is not None
 
 
-def read_layout(description: dict[str, Any], path: Path) -> Layout:
-    """The network's shape, within limits."""
-    network = description["network"]
-    sizes, layer_norm = network.get("sizes"), network.get("layer_norm")
-    if not isinstance(sizes, list) or not 2 <= len(sizes) <= MAX_LAYERS or not isinstance(layer_norm, bool):
-        _refuse(path, f"`network` needs `sizes`, a list of 2 to {MAX_LAYERS} widths, and `layer_norm`, true or false")
-    if not all(type(size) is int and 1 <= size <= MAX_WIDTH for size in sizes):
-        _refuse(path, f"`network.sizes` must be whole numbers from 1 to {MAX_WIDTH}")
-    for key, valid in (("activation", ACTIVATIONS), ("output", OUTPUTS)):
-        if network.get(key) not in valid:
-            _refuse(path, f"`network.{key}` must be one of {', '.join(valid)}")
-    layout = Layout(tuple(sizes), layer_norm, network["activation"], network["output"])
+def read_layout(description: dict[str, Any], path: Path) -> Layout | Sampler:
+    """The shape of what acts, within limits."""
+
+    def refuse(reason: str) -> NoReturn:
+        _refuse(path, reason)
+
+    network, version = description["network"], description["version"]
+    kind = network.get("kind")
+    if kind not in ((None,) if version < 3 else (None, KIND)):
+        refuse(f"`network.kind` is not one that format version {version} has")
+    layout = read_network(network, refuse)
     if sum(map(math.prod, layout.shapes.values())) > MAX_PARAMETERS:
-        _refuse(path, f"its network has more than {MAX_PARAMETERS} parameters")
+        refuse(f"its network has more than {MAX_PARAMETERS} parameters")
     return layout
 
 

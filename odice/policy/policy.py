@@ -26,17 +26,11 @@ from odice.errors import OdiceError
 from odice.jsonable import jsonable
 from odice.notebook import facts
 from odice.policy import file as policy_file
-from odice.policy.file import DESCRIPTION, VECTORS, Layout
+from odice.policy.file import DESCRIPTION, VECTORS
 from odice.policy.guard import Guard, Guarded
+from odice.policy.layout import Layout, mlp_tensors
 from odice.policy.rows import Unseen, choose
-
-LAYER_NORM_EPS = np.float32(1e-5)  # as core.networks, which would import jax
-
-_ACTIVATE = {
-    "relu": lambda x: np.maximum(x, np.float32(0)),
-    "tanh": np.tanh,
-    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, np.float32(0)))),
-}
+from odice.policy.sampler import Sampler, sampler_tensors
 
 
 class Preprocessed(Protocol):
@@ -52,7 +46,7 @@ class Preprocessed(Protocol):
 class Policy:
     """A deterministic policy: observation normalizer, network, action map, and where it all came from."""
 
-    layout: Layout
+    layout: Layout | Sampler
     tensors: Mapping[str, np.ndarray]
     obs_mean: np.ndarray | None = None
     obs_scale: np.ndarray | None = None
@@ -86,7 +80,10 @@ class Policy:
 
     def __call__(self, obs: Any) -> np.ndarray:
         """The action for one observation `(obs,)` or for a batch `(..., obs)`, as the environment wants it."""
-        x = self.outputs(obs)
+        return self.action(self.outputs(obs))
+
+    def action(self, x: np.ndarray) -> np.ndarray:
+        """What the network says as an action of the environment."""
         if self.layout.output == "argmax":
             return np.argmax(x, axis=-1)
         x = np.tanh(x) if self.layout.output == "tanh" else np.clip(x, -1.0, 1.0)
@@ -95,28 +92,20 @@ class Policy:
         return to_bounds(x, self.action_low, self.action_high)
 
     def outputs(self, obs: Any) -> np.ndarray:
-        """What the network says before it becomes an action: a mean, or a value per choice.
+        """What the network says before it becomes an action: a mean, a value per choice, or what is made from noise.
 
         An observation may also be a row of the table that was learned from: a mapping from its columns to their values.
         """
+        return self.layout.outputs(self.normalized(obs), self.tensors)
+
+    def normalized(self, obs: Any) -> np.ndarray:
+        """What the network sees of an observation, which must be finite."""
         x = self._observation(obs)
         finite = np.isfinite(x)
         if not finite.all():
             raise OdiceError(f"{self._first_bad(x, finite)}; a policy acts on finite numbers only.")
         if self.obs_mean is not None and self.obs_scale is not None:
             x = (x - self.obs_mean) / self.obs_scale
-        tensors, activate = self.tensors, _ACTIVATE[self.layout.activation]
-        last = len(self.layout.sizes) - 2
-        for i in range(last + 1):
-            x = x @ tensors[f"layers.{i}.weight"] + tensors[f"layers.{i}.bias"]
-            if i == last:
-                break
-            if self.layout.layer_norm:
-                x = x - x.mean(axis=-1, keepdims=True)
-                variance = np.square(x).mean(axis=-1, keepdims=True)
-                x = x / np.sqrt(variance + LAYER_NORM_EPS)
-                x = x * tensors[f"layers.{i}.scale"] + tensors[f"layers.{i}.shift"]
-            x = activate(x)
         return x
 
     def choose(self, rows: Any, unseen: Unseen = "fall back") -> Any:
@@ -206,12 +195,12 @@ class Policy:
 
     @property
     def obs_dim(self) -> int:
-        return self.layout.sizes[0]
+        return self.layout.obs_dim
 
     @property
     def action_dim(self) -> int:
         """Numbers per action, or the number of actions to choose from."""
-        return self.layout.sizes[-1]
+        return self.layout.action_dim
 
     @property
     def discrete(self) -> bool:
@@ -260,7 +249,7 @@ class Policy:
     @classmethod
     def from_network(
         cls,
-        deterministic: tuple[Any, str],
+        deterministic: Any,
         preprocess: Preprocessed | None = None,
         *,
         algorithm: str | None = None,
@@ -272,12 +261,14 @@ class Policy:
         step: int | None = None,
         guard: Guard | None = None,
     ) -> Policy:
-        """From a trained `core.networks.Deterministic` and the `data.preprocess.Fitted` its data went through.
+        """From what acts and the `data.preprocess.Fitted` its data went through.
 
-        `config` is the algorithm's (a dataclass or a dict), `data` says what was learned from (at least `fingerprint`).
+        `deterministic` is a `core.policies.Deterministic` (a network, and what is done to its output) or a
+        `core.diffusion.Sampler`. `config` is the algorithm's (a dataclass or a dict), `data` says what was learned from
+        (at least `fingerprint`).
         """
-        network, output = deterministic
-        layout, tensors = _layers(network, output, absorbing=preprocess is not None and preprocess.absorbing)
+        read = sampler_tensors if hasattr(deterministic, "solver") else mlp_tensors
+        layout, tensors = read(deterministic, absorbing=preprocess is not None and preprocess.absorbing)
         fitted = {} if preprocess is None else dict(preprocess.to_dict())
         given = {name: fitted.pop(name, None) for name in VECTORS}
         vectors = {name: None if values is None else np.asarray(values, np.float32) for name, values in given.items()}
@@ -406,25 +397,6 @@ def _numbers(value: Any, name: str) -> np.ndarray:
         raise OdiceError(f"{name} is {what}; give an array of numbers.")
     with np.errstate(over="ignore"):
         return array.astype(np.float32, copy=False)
-
-
-def _layers(network: Any, output: str, *, absorbing: bool) -> tuple[Layout, dict[str, np.ndarray]]:
-    """The shape and the tensors of a trained MLP."""
-    weights = [np.asarray(w, np.float32) for w in network.weights]
-    if absorbing:  # the indicator of the absorbing state is 0 wherever a policy acts
-        weights[0] = weights[0][:-1]
-    activation = getattr(network.activation, "__name__", "unknown")
-    if activation not in policy_file.ACTIVATIONS:
-        known = ", ".join(policy_file.ACTIVATIONS)
-        raise OdiceError(f"A policy file cannot hold the activation {activation!r}; use one of {known}.")
-    sizes = (weights[0].shape[0], *(w.shape[1] for w in weights))
-    layers = {"weight": weights, "bias": network.biases, "scale": network.scales, "shift": network.shifts}
-    tensors = {
-        f"layers.{i}.{key}": np.asarray(array, np.float32)
-        for key, arrays in layers.items()
-        for i, array in enumerate(arrays)
-    }
-    return Layout(sizes, bool(network.scales), activation, output), tensors
 
 
 def _as_dict(config: Any) -> dict[str, Any]:

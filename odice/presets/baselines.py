@@ -273,10 +273,46 @@ def _cors_dice() -> Table:
     return Table(general, Protocol(eval_every=10_000, source=source))
 
 
+# --- Diffusion-DICE -----------------------------------------------------------------------------------------------
+
+
+def _diffusion_dice() -> Table:
+    code = "official code of Diffusion-DICE (maoliyuan/diffusion-DICE-Pytorch, 7ab5a92)"
+    general = settings(
+        f"{code}, model.py",
+        discount=0.99,
+        polyak=0.005,
+        fresh_value=True,
+        layer_norm=True,
+        value_hidden=(256, 256),
+        critic_hidden=(256, 256),
+        guidance_hidden=(256, 256, 256, 256),
+        weight_clamp=100.0,
+        init="torch",
+    )
+    flags = f"{code}, default flags of utils.py; the README leaves alpha and the candidates to the user"
+    general |= settings(flags, alpha=0.5, candidates=1, weight_decay=1e-4, batch_size=512)
+    general |= settings(f"{code}, configs", value_lr=3e-4, critic_lr=3e-4, guidance_lr=3e-4, solver_steps=15)
+    general |= settings(f"{code}, pretrain_behavior.py", score_lr=1e-4, cosine_steps=0)
+    general |= settings("ours, in the place of its U of residual blocks (512, 256, 128)", score_hidden=(512, 512, 512))
+    moving = settings(f"{code}, configs/mujoco.yaml", critic_ensemble=10, noised_copies=16, guidance=4.0)
+    maze = settings(f"{code}, configs/antmaze.yaml", critic_ensemble=0, noised_copies=32)
+    mujoco = Protocol(reward="return-range-b", eval_every=40_000, source=f"{code}; the behavior learns jointly here")
+    antmaze = mujoco._replace(reward="minus-1", eval_episodes=50)
+    scales = {"medium-expert": 2.0, "umaze": 1.0, "antmaze-medium": 2.0, "large": 4.0}
+    found = {}
+    for name in DATA:
+        shared, protocol = (moving, mujoco) if name in LOCOMOTION_DATA else (maze, antmaze)
+        scale = next((value for part, value in scales.items() if part in name), 4.0)
+        found[name] = Row(shared | settings(f"{code}, configs, s by the name of the data", guidance=scale), protocol)
+    return Table(general | moving, mujoco, found)
+
+
 TABLES = {
     "algae-dice": _algae_dice(),
     "copti-dice": _copti_dice(),
     "cors-dice": _cors_dice(),
+    "diffusion-dice": _diffusion_dice(),
     "iql": _iql(),
     "sql": _ivr(1.0, 0.1, 3.0, sparse_ratio=False),
     "eql": _ivr(2.0, 0.5, 5.0, sharpness=10.0, exponent_cap=5.0),

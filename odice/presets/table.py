@@ -50,7 +50,11 @@ OWN_PROTOCOLS = {
         reward="return-spread",
         source=f"{OWN.source}; twice as many updates earn no more on the bundled log (docs/research/auto.md); the "
         "reward map was not compared with others",
-    )
+    ),
+    "diffusion-dice": OWN._replace(
+        reward="return-spread",
+        source=f"{OWN.source}; returns of standard deviation 10, so that alpha has a meaning for every log",
+    ),
 }
 """Algorithms that have their own in its place."""
 

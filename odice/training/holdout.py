@@ -15,7 +15,7 @@ could.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -88,13 +88,27 @@ class Probe(NamedTuple):
         return None if self.nearby is None else self.nearby.outside(np.asarray(_mode(policy, self.judged.obs)))
 
     def _gain(self, policy: Acts, batch: Batch) -> float:
-        return 1.0 - error(np.asarray(_mode(policy, batch.obs)), np.asarray(batch.action)) / self.chance
+        return 1.0 - error(np.asarray(_center(policy, batch.obs)), np.asarray(batch.action)) / self.chance
 
 
 @eqx.filter_jit
 def _mode(policy: Acts, obs: Any) -> Any:
     """The policy's actions, in one program: op by op, every run would compile a dozen small ones."""
     return policy.mode(obs)
+
+
+@eqx.filter_jit
+def _center(policy: Acts, obs: Any) -> Any:
+    """The middle of what a policy may do, where it draws: a draw is farther from the log's action than the middle is,
+    also if both are drawn alike."""
+    return policy.center(obs) if isinstance(policy, Draws) else policy.mode(obs)
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A policy whose action is one of several draws."""
+
+    def center(self, obs: Any) -> Any: ...
 
 
 def error(predicted: np.ndarray, action: np.ndarray) -> float:

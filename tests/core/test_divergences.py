@@ -23,6 +23,7 @@ F = {
     "pearson": lambda x: (x - 1) ** 2,
     "half-pearson": lambda x: 0.5 * (x - 1) ** 2,
     "soft-chi2": lambda x: np.where(x < 1, x * np.log(x) - x + 1, 0.5 * (x - 1) ** 2),
+    "soft-pearson": lambda x: np.where(x < 1, x * np.log(x) - x + 1, (x - 1) ** 2),
     "kl": lambda x: x * np.log(x),
     "kl-normalized": lambda x: x * np.log(x) - x + 1,
     "forward-kl": lambda x: x - 1 - np.log(x),

@@ -23,7 +23,11 @@ def test_every_version_that_is_read_has_a_policy_here():
     assert {folder.name.rpartition("-")[2] for folder in SAVED.iterdir() if folder.is_dir()} == set(map(str, READS))
 
 
-@pytest.mark.parametrize("version", READS)
+NETWORKS = (2,)
+"""Versions that one network was written with."""
+
+
+@pytest.mark.parametrize("version", NETWORKS)
 def test_a_policy_for_a_table_acts_as_it_did(version):
     policy = Policy.load(SAVED / f"choices-version-{version}")
     assert [policy.choices[int(policy(row))] for row in EXPECTED["rows"]] == EXPECTED["choices"]
@@ -31,17 +35,23 @@ def test_a_policy_for_a_table_acts_as_it_did(version):
     np.testing.assert_allclose(novelty, EXPECTED["novelty"], atol=1e-4)
 
 
-@pytest.mark.parametrize("version", READS)
+@pytest.mark.parametrize("version", NETWORKS)
 def test_a_policy_for_numbers_acts_as_it_did(version):
     policy = Policy.load(SAVED / f"numbers-version-{version}")
     np.testing.assert_allclose(policy(EXPECTED["observations"]), EXPECTED["actions"], atol=1e-5)
     assert (policy.about["algorithm"], policy.about["step"], policy.guard) == ("odice", 7, None)
 
 
+def test_a_policy_that_samples_acts_as_it_did():
+    policy = Policy.load(SAVED / "sampler-version-3")
+    np.testing.assert_allclose(policy(EXPECTED["observations"]), EXPECTED["sampled"], atol=1e-4)
+    assert (policy.about["algorithm"], policy.about["step"]) == ("diffusion-dice", 7)
+
+
 def test_a_policy_of_a_newer_odice_is_refused(tmp_path):
     folder = tmp_path / "policy"
     folder.mkdir()
-    old = SAVED / f"numbers-version-{VERSION}"
+    old = SAVED / f"sampler-version-{VERSION}"
     content = json.loads((old / "policy.json").read_text())
     content = {key: value for key, value in content.items() if key != "sha256"} | {"version": VERSION + 1}
     (folder / "policy.json").write_text(json.dumps(sealed(content)))

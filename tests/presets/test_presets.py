@@ -112,6 +112,25 @@ def test_what_the_flags_of_algae_dice_and_copti_dice_say():
     assert "cost_limit" not in cors.values()  # the official one is a budget per episode
 
 
+def test_what_the_files_of_diffusion_dice_say():
+    """Numbers of its configs, flags and pretrain_behavior.py, typed again from them."""
+    at = lambda name: odice.preset("reference", "diffusion-dice", name).values()
+    scales = [at(f"hopper-medium{part}-v2")["guidance"] for part in ("", "-replay", "-expert")]
+    assert scales == [4.0, 4.0, 2.0]
+    assert [at(f"antmaze-{part}-v2")["guidance"] for part in ("umaze-diverse", "medium-play", "large-play")] == [
+        1,
+        2,
+        4,
+    ]
+    for name, ensemble, copies in (("walker2d-medium-v2", 10, 16), ("antmaze-umaze-v2", 0, 32)):
+        assert (at(name)["critic_ensemble"], at(name)["noised_copies"]) == (ensemble, copies)
+    shared = {"alpha": 0.5, "candidates": 1, "weight_decay": 1e-4, "batch_size": 512, "score_lr": 1e-4}
+    shared |= {"guidance_hidden": (256,) * 4, "solver_steps": 15, "polyak": 0.005, "value_lr": 3e-4}
+    assert at("hopper-medium-v2") | shared == at("hopper-medium-v2")
+    protocol = odice.preset("reference", "diffusion-dice", "antmaze-umaze-v2").protocol
+    assert (protocol.reward, protocol.eval_every, protocol.eval_episodes) == ("minus-1", 40_000, 50)
+
+
 def test_corls_configs_of_rebrac_and_awac():
     """Numbers of CORL's files, typed again from them."""
     at = lambda algo, name: odice.preset("corl", algo, name)

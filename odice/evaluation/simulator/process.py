@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from odice.errors import OdiceError
 from odice.evaluation.simulator.evaluate import Evaluation, Evaluator
 from odice.evaluation.simulator.rollout import EvaluationTimeout
 from odice.plugins import load_entry_points, load_plugins
-from odice.policy.file import VECTORS, Layout
+from odice.policy.file import VECTORS
 from odice.policy.policy import Policy
+from odice.policy.sampler import read_network
 
 START_SECONDS = 300.0
 """Time to import a simulator and build an environment, on a busy machine."""
@@ -71,7 +72,7 @@ class EvaluatorProcess:
         Raises:
             EvaluationTimeout: if they take too long or the worker ended; a new worker is needed then.
         """
-        request = {"episodes": episodes, "seed": seed, "max_seconds": max_seconds, "layout": policy.layout._asdict()}
+        request = {"episodes": episodes, "seed": seed, "max_seconds": max_seconds, "layout": policy.layout.describe()}
         answer = self._request(request, max_seconds + GRACE_SECONDS, _pack(policy))
         if "error" in answer:
             raise (EvaluationTimeout if answer["late"] else OdiceError)(answer["error"])
@@ -127,7 +128,11 @@ def _unpack(layout: dict[str, Any], arrays: bytes) -> Policy:
     with np.load(io.BytesIO(arrays), allow_pickle=False) as file:
         tensors = {name: file[name] for name in file.files}
     vectors = {name: tensors.pop(name, None) for name in VECTORS}
-    return Policy(Layout(**{**layout, "sizes": tuple(layout["sizes"])}), tensors, **vectors)
+    return Policy(read_network(layout, _not_ours), tensors, **vectors)
+
+
+def _not_ours(reason: str) -> NoReturn:
+    raise OdiceError(f"The run sent no policy: {reason}.")
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
