@@ -2,7 +2,10 @@
 
     python benchmarks/family.py run                                        # worlds with computed truth
     python benchmarks/family.py run --logs bundled=bundled/hopper-replay:Hopper-v5 --steps 9600 --seeds 0 1
+    python benchmarks/family.py acting --logs NAME=LOG.hdf5:Hopper-v5 --steps 9600 --seeds 0 1
     python benchmarks/family.py table
+
+`acting` trains Diffusion-DICE once for each seed and compares ways to act with it, which need no other training.
 
 The runner, the sizes of the networks and the protocol are those of benchmarks/auto.py. An algorithm for continuous
 actions alone is left out where actions are choices. docs/research/family.md reads the tables.
@@ -20,6 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.algos import entry
+from odice.core.diffusion import DiffusionPolicy
+from odice.data.load import load
+from odice.evaluation.simulator.evaluate import Evaluator
 from odice.experiments.worlds import WORLDS
 from odice.types import Transitions
 
@@ -84,9 +90,40 @@ def fits(log: str, who: str) -> bool:
     return name not in WORLDS or not WORLDS[name].discrete or entry(CANDIDATES[who]["algo"]).discrete
 
 
+ACTING = {"clone": (0.0, 1), "guided": (1.0, 1), "guided, k 2": (2.0, 1), "guided, best of 8": (1.0, 8)}
+"""Guidance and candidates."""
+
+
+def acting(log: str, seeds: list[int], steps: int) -> None:
+    """A row for each way to act: the mean of the last five of ten evaluations, one number for each seed."""
+    name, _, where = log.partition("=")
+    source, _, env = where.rpartition(":")
+    settings = auto.settings_of("diffusion-dice", steps)
+    transitions, fitted, config, spec = auto.prepare(settings, load(source))
+    data, sizes = stacked([transitions])
+    data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(seeds), *leaf.shape[1:])), data)
+    algo = settings.algorithm.build(config, spec)
+    curves: dict[str, list[list[float]]] = {who: [] for who in ACTING}
+    mode = jax.jit(lambda policy, obs: policy.mode(obs))
+    with Evaluator(env) as evaluator:
+        parts = train(algo, config.batch_size, data, np.repeat(sizes, len(seeds)), seeds, steps, auto.EVALUATIONS)
+        for at, states in enumerate(parts, start=1):
+            for who, (scale, count) in ACTING.items() if at > auto.EVALUATIONS // 2 else ():
+                means = []
+                for i in range(len(seeds)):
+                    p: Any = algo.policy(jax.tree.map(lambda leaf, i=i: leaf[i], states))
+                    p = DiffusionPolicy(p.score, p.guidance, p.critic, p.noise[:count], scale, p.steps)
+                    act = lambda obs, p=p: fitted.act(np.asarray(mode(p, jnp.asarray(fitted.observe(obs)))))
+                    means.append(evaluator(act, episodes=auto.EPISODES, seed=100 * at).mean)
+                curves[who].append(means)
+                print(name, at, who, *(f"{mean:.0f}" for mean in means), flush=True)
+    for who, curve in curves.items():
+        print(f"| {name} | {who} | {', '.join(f'{mean:,.0f}' for mean in np.mean(curve, axis=0))} |", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("do", choices=("run", "table"))
+    parser.add_argument("do", choices=("run", "acting", "table"))
     parser.add_argument("--logs", nargs="*", default=list(WORLD_LOGS))
     parser.add_argument("--who", nargs="*", default=[name for name in CANDIDATES if name != "diffusion-guided"])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
@@ -97,6 +134,9 @@ if __name__ == "__main__":
     auto.stacked, auto.train = stacked, train
     if args.do == "table":
         auto.table()
+    elif args.do == "acting":
+        for log in args.logs:
+            acting(log, args.seeds, args.steps)
     else:
         for log in args.logs:
             auto.run([log], [who for who in args.who if fits(log, who)], args.seeds, args.steps)

@@ -19,7 +19,8 @@ Noising pi gives the density pi_D(a_t|s) E[w | s, a_t], so its score is that of 
     score(a_t) + k grad W(s, a_t, t),                k = 1 is the policy of the ratio, more goes further
 
 by 15 calls (`core.diffusion`), from several draws of noise, and the action with the largest mean Q is *selected*. The
-draws are made once and kept with the policy: the same for every observation, so that an action is a function of it.
+draws are made once and kept with the policy: the same for every observation, so that an action is a function of it. The
+first is 0, the middle of the noise: a kept draw is off the middle in the same way at every step.
 
 One update, in this order: V; Q and the ensemble with the new V; Qbar; then, with the new V and Qbar, W; then e_theta.
 
@@ -30,8 +31,8 @@ Differs from the released code (maoliyuan/diffusion-DICE-Pytorch, 7ab5a92):
   that gets t and s in every block; features of t are sines and cosines of 16 fixed frequencies, there of 16 random
   ones;
 - the log's actions and those that are made live in [-1, 1], and what is made is clipped to it;
-- draws of noise are kept, there they are new at every step; of the draws the best is taken, there AntMaze draws one of
-  them by a softmax of Q.
+- draws of noise are kept and the first is 0, there they are new at every step; of the draws the best is taken, there
+  AntMaze draws one of them by a softmax of Q.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class DiffusionDICEConfig(ValuesConfig):
     guidance: float = 1.0
     """k: how far the guidance goes; 1 is the ratio's policy, 0 a clone (released code: 1 to 4)."""
     candidates: int = 8
-    """Draws of noise, of which the action with the largest Q is taken; 1 selects nothing."""
+    """Draws of noise, the first 0, of which the action with the largest Q is taken; 1 selects nothing."""
     critic_ensemble: int = 0
     """Independent Q for the selection alone; 0 selects by the first slow Q (released code: 10, AntMaze 0)."""
     solver_steps: int = 15
@@ -173,7 +174,7 @@ def diffusion_dice(cfg: DiffusionDICEConfig, spec: Spec) -> Algo:
             ensemble=ensemble,
             score=score_learner.init(TimeMLP(key_score, spec, cfg.score_hidden, spec.action_dim, cfg.init)),
             guidance=guidance_learner.init(TimeMLP(key_guidance, spec, cfg.guidance_hidden, 1, cfg.init)),
-            noise=jax.random.normal(key_noise, (cfg.candidates, spec.action_dim)),
+            noise=jax.random.normal(key_noise, (cfg.candidates, spec.action_dim)).at[0].set(0.0),
         )
 
     def ensemble_step(ensemble: Learned[Critic], batch: Batch, td_target: Float[Array, " b"]):

@@ -145,7 +145,7 @@ class Sampler(NamedTuple):
     guidance: MLP | None
     critic: MLP | None
     """Stacked networks of Q, whose mean selects."""
-    noise: Float[Array, "candidates act"]
+    noise: Float[Array | np.ndarray, "candidates act"]
     solver: np.ndarray
     """A row for each call: `SOLVER_COLUMNS`."""
     scale: float

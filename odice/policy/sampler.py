@@ -175,7 +175,7 @@ def read_sampler(network: Mapping[str, Any], refuse: Refuse) -> Sampler:
     for key, most in LIMITS.items():
         if not (type(network.get(key)) is int and 1 <= network[key] <= most):
             refuse(f"`network.{key}` must be a whole number from 1 to {most}")
-    hidden = {key: read_widths(network, key, least, refuse) for key, least in _LEAST.items()}
+    hidden: dict[str, Any] = {key: read_widths(network, key, least, refuse) for key, least in _LEAST.items()}
     if bool(hidden["critic"]) != (network["candidates"] > 1):
         refuse("`network.critic` selects among candidates, so there is one where there are several of them")
     return Sampler(**{key: network[key] for key in LIMITS}, **hidden)

@@ -107,6 +107,7 @@ def test_one_update_equals_numpy():
     for name, theta in expected.items():
         close(part(after, name), theta, rtol=2e-3, atol=3e-4)
     np.testing.assert_array_equal(after.noise, state.noise)
+    assert (not np.any(state.noise[0]), np.abs(state.noise[1:]).min() > 0) == (True, True)
     np.testing.assert_allclose(metrics["weight_mean"], w.mean(), rtol=1e-3)
     assert all(np.isfinite(value) for value in metrics.values())
 
