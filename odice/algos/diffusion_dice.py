@@ -66,9 +66,9 @@ class DiffusionDICEConfig(ValuesConfig):
 
     alpha: float = 0.5
     """alpha: strength of the divergence from the data, in the units of the rewards. Smaller searches harder."""
-    guidance: float = 1.0
+    guidance: float = 2.0
     """k: how far the guidance goes; 1 is the ratio's policy, 0 a clone (released code: 1 to 4)."""
-    candidates: int = 8
+    candidates: int = 1
     """Draws of noise, the first 0, of which the action with the largest Q is taken; 1 selects nothing."""
     critic_ensemble: int = 0
     """Independent Q for the selection alone; 0 selects by the first slow Q (released code: 10, AntMaze 0)."""
