@@ -63,12 +63,16 @@ def main() -> int:
     parser.add_argument("log")
     parser.add_argument("--last", type=int, default=1000, help="how many decisions to look at")
     args = parser.parse_args()
-    with open(args.log, encoding="utf-8") as file:
-        entries = (json.loads(line) for line in file if line.endswith("\n"))
-        rows = list(deque((entry["row"] for entry in entries if "row" in entry), args.last))
+    try:
+        with open(args.log, encoding="utf-8") as file:
+            entries = (json.loads(line) for line in file if line.endswith("\n"))
+            rows = list(deque((entry["row"] for entry in entries if "row" in entry), args.last))
+        policy = Policy.load(args.policy)
+    except (OSError, ValueError, OdiceError) as error:
+        sys.exit(f"{args.log}: cannot be compared with {args.policy} ({error}).")
     if not rows:
         sys.exit(f"{args.log} has no decisions yet.")
-    said = compare(Policy.load(args.policy), rows)
+    said = compare(policy, rows)
     print("\n".join(said or [f"no change in {len(rows):,} decisions"]))
     return int(bool(said))
 

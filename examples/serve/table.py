@@ -35,7 +35,10 @@ def main() -> None:
     for name in ("episode", "action", "reward", "ended"):
         parser.add_argument(f"--{name}", default=name, help=f"the column of the {name}")
     args = parser.parse_args()
-    entries = read(args.log)
+    try:
+        entries = read(args.log)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{args.log}: is no log of the service ({error}).")
     if not entries:
         sys.exit(f"{args.log} has no decision with an outcome yet (POST /outcome).")
     entries.sort(key=lambda entry: str(entry["episode"] or entry["id"]))  # stable: steps stay in order

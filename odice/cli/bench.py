@@ -73,5 +73,6 @@ def main(argv: list[str]) -> int:
 def line(row: Measurement) -> str:
     """One row in words."""
     spread = "" if row.spread is None else f" ({row.spread[0]:,.4g} to {row.spread[1]:,.4g})"
-    facts = "".join(f"  {name} {value:,.3g}" for name, value in row.facts.items())
+    short = lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    facts = "".join(f"  {name} {short(value)}" for name, value in row.facts.items())
     return f"{row.section:<10}{row.what:<44}{row.value:>9,.4g} {row.unit}{spread}{facts}"
