@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 
-class OdiceError(Exception):
+class Sentence:
+    """An error that says everything in its sentence."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in the place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class OdiceError(Sentence, Exception):
     """Bad input, said in one sentence."""
 
     exit_code = 2
@@ -24,7 +32,7 @@ class Diverged(OdiceError):
     exit_code = 3
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Sentence, KeyboardInterrupt):
     """A run was asked to stop; its checkpoint is written."""
 
     def __init__(self, message: str, signal: int):

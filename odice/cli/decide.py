@@ -36,6 +36,8 @@ class Args:
     """The most that an episode may cost on average; by default the schema's `cost_limit`."""
     seed: int = 0
     """Seed of training and of the estimators."""
+    workers: int | None = None
+    """Candidates that are trained at a time, each on a core of its own; by default one on each core."""
     yes: bool = False
     """Take the proposed roles without asking (for scripts)."""
     allow: tuple[str, ...] = ()
@@ -59,9 +61,9 @@ def run(args: Args) -> int:
         holdout=args.holdout,
         cost_limit=args.cost_limit,
         allow=args.allow,
+        workers=args.workers,
         ask=None if args.yes else _ask,
         say=lambda text: print(text, flush=True),
-        progress=sys.stdout.isatty(),
     )
     return 0 if decision.page.exists() else 1
 

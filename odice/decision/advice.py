@@ -9,7 +9,7 @@ from odice.evaluation.ope.verdict import FEW_EPISODES, MAX_OUTSIDE
 from odice.reports import html
 
 if TYPE_CHECKING:
-    from odice.decision.judge import Judgment
+    from odice.decision.judge import Effect, Judgment
 
 Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
 TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be said"
@@ -18,6 +18,11 @@ TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be 
 def number(value: float | None) -> str:
     """Three digits are enough for a person who decides."""
     return html.number(value, 3)
+
+
+def signed(value: float) -> str:
+    """The same with its sign."""
+    return f"{'+' if value >= 0 else '−'}{number(abs(value))}"
 
 
 def advice(judgment: Judgment, health: str | None = None, per: str = "episode") -> tuple[Advice, str]:
@@ -31,6 +36,8 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
     verdict, cost = judgment.estimates.verdict, judgment.cost
     if health == REFUSED:
         return STAY, "The best policy that was found did not pass its own health check, whatever its estimate is."
+    if judgment.today_breaks_limit and judgment.keeps_limit == "kept" and cost is not None:
+        return TRY, _within_at_last(judgment, cost, per)
     if verdict.answer == "not better":
         return STAY, f"The log says that the policy earns less than what is done today, not more, per {per}."
     if judgment.keeps_limit == "broken" and cost is not None:
@@ -39,12 +46,25 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
     if verdict.answer != "better":
         return OPEN, f"The log cannot tell whether the policy is better. {_why_open(judgment, per)}"
     if judgment.keeps_limit == "not known" and cost is not None:
-        could = f"it may reach {number(cost.policy.high)} per {per}, and at most {number(judgment.limit)} is allowed"
-        return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within the limit: {could}."
+        could = f": it may reach {number(cost.policy.high)}" if cost.supported else ""
+        limit = f"the limit of {number(judgment.limit)} per {per}"
+        return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within {limit}{could}."
     sure = f"{100 * verdict.confidence:.3g} % sure, a bound on one side"
     return TRY, (
         f"The log supports that the policy earns at least {number(verdict.lower_bound)} more per {per} than what is "
         f"done today ({sure}). An estimate is not a trial: confirm it before it is used everywhere."
+    )
+
+
+def _within_at_last(judgment: Judgment, cost: Effect, per: str) -> str:
+    """Why a policy is to be tried that keeps a limit which is broken today, whatever it earns."""
+    gain = judgment.gain.change
+    earns = f"it would change what is earned by {signed(gain.low)} to {signed(gain.high)}"
+    return (
+        f"What is done today costs {number(cost.today.mean)} per {per}, and at most {number(judgment.limit)} is "
+        f"allowed. The policy would cost at most {number(cost.policy.high)}; "
+        f"{earns if judgment.gain.supported else 'what it would earn is not known'}. Confirm it before it is used "
+        "everywhere."
     )
 
 

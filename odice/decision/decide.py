@@ -12,46 +12,30 @@ Everything lies in one folder. The same call continues where it stopped, because
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odice import __version__
 from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.data.schema import Schema
 from odice.decision.advice import Advice, advice
+from odice.decision.candidates import default_candidates, train_candidates
 from odice.decision.judge import Judgment, judge, steps_that_count
 from odice.decision.page import Paths, candidate_row, decision_page
 from odice.decision.read import Ask, Say, checked, is_table, proposed_schema, time_span
-from odice.errors import Interrupted, OdiceError
+from odice.errors import OdiceError
 from odice.evaluation.ope.episodes import check_log
 from odice.evaluation.ope.estimate import Estimates
 from odice.evaluation.ope.select import Ranked, Selection, select
-from odice.files import complete_file, refuse_links_below
+from odice.files import complete_file
+from odice.notebook import facts
 from odice.policy.policy import Policy
-from odice.training.directory import read_record, write_record
-from odice.training.interrupt import Stop
-from odice.training.progress import duration, live, seeds_line
 from odice.training.run import Run
-from odice.training.train import train
 
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "clone": {"algo": "bc"},
-    "clone of the best part": {"algo": "bc-10"},
-    "auto near the log": {"algo": "auto", "distance": "near"},
-    "auto far from it": {"algo": "auto", "distance": "far"},
-    "iql": {"algo": "iql", "reward": "return-spread"},
-}
-"""Name of a candidate -> how it is trained."""
 STEPS = 10_000
-TRAINED = "decide.json"
-"""In the folder of a finished candidate: what it was made of, so that the next call need not read the log for it."""
 CHECKPOINT = 2_000
 """Updates that a killed command loses at most."""
 HOLDOUT = 0.3
@@ -92,6 +76,10 @@ class Decision:
     def __str__(self) -> str:
         return f"{self.advice.capitalize()}. {self.reason} See {self.page}."
 
+    def _repr_html_(self) -> str:
+        rows = {"why": self.reason, "policy": f"{self.name}, in {self.policy}", "page": self.page}
+        return facts(self.advice.capitalize(), rows)
+
 
 def decide(
     log: str | Path | Dataset,
@@ -103,9 +91,10 @@ def decide(
     holdout: float = HOLDOUT,
     cost_limit: float | None = None,
     candidates: Mapping[str, Mapping[str, Any]] | None = None,
+    workers: int | None = None,
     ask: Ask | None = None,
-    say: Say = lambda text: None,
-    progress: bool = False,
+    say: Say = print,
+    quiet: bool = False,
     **options: Any,
 ) -> Decision:
     """Decide from a log whether to act differently.
@@ -119,11 +108,14 @@ def decide(
         holdout: Share of the episodes that judge and do not train.
         cost_limit: The most that an episode may cost on average; by default the schema's.
         candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto`
-            near the log and far from it, and IQL.
+            near the log and far from it, IQL, and under a limit on the cost CoptiDICE.
+        workers: How many candidates are trained at a time, each on a core of its own; by default one on each core.
+            With 1 they are trained one after the other in this process, which an algorithm that was registered in it
+            needs.
         ask: Called with each question about a proposed schema and the proposal; gives the answer, or nothing to take
             the proposed one.
         say: Called with a line of text at every stage.
-        progress: Whether to show how far a candidate is, in the last line of the terminal.
+        quiet: Say nothing.
         **options: More options of `odice.train` for all candidates, and of `odice.load`.
 
     Returns:
@@ -131,6 +123,10 @@ def decide(
     """
     if not 0.1 <= holdout <= 0.5:
         raise OdiceError(f"holdout is the share of episodes that judge, from 0.1 to 0.5; got {holdout:g}.")
+    if workers is not None and workers < 1:
+        raise OdiceError(f"workers is how many candidates are trained at a time, at least 1; got {workers}.")
+    if quiet:
+        say = lambda text: None
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,35 +134,41 @@ def decide(
         raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
     if schema is None and is_table(log):
         schema = proposed_schema(Path(log), folder / "schema.toml", ask, say, cost_limit)  # pyright: ignore
-    reading: dict[str, Any] = {} if schema is None else {"schema": schema}
-    data = log if isinstance(log, Dataset) else load(log, **reading)
+    data = log if isinstance(log, Dataset) else load(log, **({} if schema is None else {"schema": schema}))
     checked(data, tuple(options.get("allow", ())), say)
     task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
     task.check(say, holdout)
-    shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "quiet": True} | options
-    shared = {"checkpoint_every": CHECKPOINT, **shared}
-    runs = _train(data, dict(candidates or CANDIDATES), shared, folder, say, progress)
+    wanted = default_candidates(data, task.limit, task.horizon) if candidates is None else candidates
+    shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "checkpoint_every": CHECKPOINT}
+    shared |= {"quiet": True, **options}
+    runs = train_candidates(data, wanted, shared, folder, workers=workers, say=say, quiet=quiet)
     say(f"judging {len(runs)} policies by the episodes that none of them has seen")
+    decision = _concluded(task, runs, folder, Path(schema) if isinstance(schema, str | Path) else None)
+    say(str(decision))
+    return decision
+
+
+def _concluded(task: Task, runs: Mapping[str, Run], folder: Path, schema: Path | None) -> Decision:
+    """Judge the candidates, and write down what follows."""
     policies = {name: Policy.load(run.path / "policy" / "last") for name, run in runs.items()}
     selection, judgments = task.judge(policies)
-    best = next((item for item in selection.ranked if _allowed(item, judgments)), selection.ranked[0])
+    best = max(selection.ranked, key=lambda item: _preference(item, judgments.get(item.name)))
     for item in selection.ranked:
         runs[item.name].remember(item.estimates.summary())
     path = policies[best.name].with_scores(best.estimates.summary()).save(folder / "policy")
-    told = advice(judgments[best.name], best.health, task.per)
-    file = Path(schema) if isinstance(schema, str | Path) else None
-    decision = Decision(*told, path, best.name, selection, judgments[best.name], folder / "decision.html", file)
-    text = decision_page(
-        data,
+    judgment = judgments[best.name]
+    answer = advice(judgment, best.health, task.per)
+    decision = Decision(*answer, path, best.name, selection, judgment, folder / "decision.html", schema)
+    page = decision_page(
+        task.data,
         policies[best.name],
-        decision.judgment,
+        judgment,
         health=dict(policies[best.name].about.get("health") or {}),
         candidates=[candidate_row(item, judgments.get(item.name)) for item in selection.ranked],
-        paths=Paths(data.meta.source, str(file or ""), str(path)),
-        span=time_span(log, task.schema),
+        paths=Paths(task.data.meta.source, str(schema or ""), str(path)),
+        span=time_span(task.log, task.schema),
     )
-    _write(decision, text)
-    say(str(decision))
+    _write(decision, page)
     return decision
 
 
@@ -222,55 +224,15 @@ class Task:
         }
 
 
-def _train(
-    data: Dataset,
-    candidates: Mapping[str, Mapping[str, Any]],
-    shared: Mapping[str, Any],
-    folder: Path,
-    say: Say,
-    progress: bool,
-) -> dict[str, Run]:
-    """Train the candidates one after the other; finished ones are found again, interrupted ones continue."""
-    runs: dict[str, Run] = {}
-    began, trained = time.monotonic(), 0
-    with Stop() as stop:
-        for count, (name, settings) in enumerate(candidates.items(), 1):
-            place = folder / "candidates" / name.replace(" ", "-")
-            refuse_links_below(folder, place)
-            asked = _digest(data, {**shared, **settings})
-            known = _finished(place, asked)
-            left = len(candidates) - count + 1
-            rest = f", about {duration((time.monotonic() - began) / trained * left)} left" if trained else ""
-            told = "trained already" if known else "training"
-            say(f"{told} {count} of {len(candidates)}: {name}{'' if known else rest}")
-            line = lambda place=place: f"  {seeds_line([place], int(shared['steps']))}"
-            if known is not None:
-                runs[name] = known
-                continue
-            with live(line) if progress else nullcontext():
-                runs[name] = train(data, out=str(place), **{**shared, **settings})
-            write_record(place / TRAINED, {"asked": asked})
-            trained += 1
-            if stop.requested:
-                raise Interrupted(f"stopped after {name}. Run the same command again to continue.", stop.signal)
-    return runs
+def _preference(item: Ranked, judgment: Judgment | None) -> tuple[bool, ...]:
+    """What decides among the candidates before their rank: better, within the limit for sure, not surely above it.
 
-
-def _digest(data: Dataset, options: Mapping[str, Any]) -> str:
-    """What a candidate is made of: the log and every option."""
-    text = json.dumps([data.fingerprint, __version__, dict(options)], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _finished(place: Path, asked: str) -> Run | None:
-    """The run of a candidate that was trained from the same log with the same options."""
-    done = (place / TRAINED).exists() and (place / "result.json").exists()
-    return Run.open(place) if done and read_record(place / TRAINED).get("asked") == asked else None
-
-
-def _allowed(item: Ranked, judgments: Mapping[str, Judgment]) -> bool:
-    known = judgments.get(item.name)
-    return item.verdict.answer == "better" and not item.refused and known is not None and known.keeps_limit != "broken"
+    Where today is above the limit, to be within it comes first.
+    """
+    limit = None if judgment is None else judgment.keeps_limit
+    better = item.verdict.answer == "better" and not item.refused and limit != "broken"
+    first = judgment is not None and judgment.today_breaks_limit and limit == "kept" and not item.refused
+    return first, better, limit in (None, "kept"), limit != "broken"
 
 
 def _write(decision: Decision, page: str) -> None:

@@ -33,6 +33,8 @@ class Effect(NamedTuple):
     change: Interval
     by: tuple[str, ...]
     """The estimators behind it."""
+    supported: bool = True
+    """Whether the log has the two kinds of evidence that a range needs; else a model's guess is all there is."""
 
     @property
     def policy(self) -> Interval:
@@ -56,7 +58,14 @@ class Judgment:
         if self.limit is None or self.cost is None:
             return None
         cost = self.cost.policy
+        if not self.cost.supported:
+            return "not known"
         return "kept" if cost.high <= self.limit else "broken" if cost.low > self.limit else "not known"
+
+    @property
+    def today_breaks_limit(self) -> bool:
+        """Whether what is done today costs more than the limit, for sure."""
+        return self.limit is not None and self.cost is not None and self.cost.today.low > self.limit
 
     @property
     def gain(self) -> Effect:
@@ -65,7 +74,12 @@ class Judgment:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the estimates."""
-        plain = lambda one: {"name": one.name, "today": one.today._asdict(), "change": one.change._asdict()}
+        plain = lambda one: {
+            "name": one.name,
+            "today": one.today._asdict(),
+            "change": one.change._asdict(),
+            "supported": one.supported,
+        }
         return {
             "cost": None if self.cost is None else plain(self.cost),
             "cost_limit": self.limit,
@@ -82,7 +96,7 @@ def effect(name: str, estimates: Estimates) -> Effect:
     every = [found[key].improvement for key in by]
     center = float(np.mean([e.mean for e in every]))
     change = Interval(center, min(e.low for e in every), max(e.high for e in every), min(e.lower_bound for e in every))
-    return Effect(name, estimates.behavior, change, by)
+    return Effect(name, estimates.behavior, change, by, bool(estimates.verdict.witnesses))
 
 
 def steps_that_count(data: Dataset) -> int | None:

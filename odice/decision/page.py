@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from odice.decision.advice import STAY, TRY, advice, number
+from odice.decision.advice import STAY, TRY, advice, number, signed
 from odice.decision.judge import Effect, Judgment
 from odice.evaluation.changes import action_names, changes
 from odice.evaluation.trial import episodes_needed
@@ -168,21 +168,14 @@ def _shares(data: Dataset) -> list[tuple[str, float]]:
 
 
 def _gain_sentence(judgment: Judgment, per: str) -> str:
-    gain = judgment.gain.change
-    more = "more" if gain.mean >= 0 else "less"
-    sure = f"{100 * judgment.estimates.verdict.confidence:.3g} %"
-    text = (
-        f"Compared with today the policy would earn about {number(abs(gain.mean))} {more} per {per}: between "
-        f"{_signed(gain.low)} and {_signed(gain.high)}, {sure} sure."
-    )
-    bound = judgment.estimates.verdict.lower_bound
+    gain, bound = judgment.gain.change, judgment.estimates.verdict.lower_bound
+    about = f"about {number(abs(gain.mean))} {'more' if gain.mean >= 0 else 'less'} per {per} than today"
+    sure = f"{100 * judgment.estimates.verdict.confidence:.3g} % sure"
+    if not judgment.gain.supported:
+        return f"That is not known. A model learned from the log expects {about}; nothing in the log confirms it."
     if bound is not None:
-        text += f" (These are bounds on two sides. On one side alone it is at least {_signed(bound)}.)"
-    return text
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{number(abs(value))}"
+        return f"The policy would earn {about}, and at least {number(bound)} more ({sure})."
+    return f"The policy would earn {about}: between {signed(gain.low)} and {signed(gain.high)} ({sure})."
 
 
 def _range(item: Any) -> str:
@@ -190,12 +183,14 @@ def _range(item: Any) -> str:
 
 
 def _row(item: Effect) -> dict[str, str]:
-    change = f"{_signed(item.change.mean)} ({_signed(item.change.low)} to {_signed(item.change.high)})"
-    return {"name": item.name, "today": number(item.today.mean), "change": change}
+    ends = f"{signed(item.change.low)} to {signed(item.change.high)}" if item.supported else "not confirmed"
+    return {"name": item.name, "today": number(item.today.mean), "change": f"{signed(item.change.mean)} ({ends})"}
 
 
 def _interval_bars(gain: Effect, low: float, high: float) -> list[dict[str, Any]]:
-    """Return the intervals of today's return and of the policy's as positions in percent."""
+    """Return the intervals of today's return and of the policy's as positions in percent; none without evidence."""
+    if not gain.supported:
+        return []
     rows = [("today", gain.today), ("the policy", gain.policy)]
     ends = [end for _, item in rows for end in (item.low, item.high)]
     room = 0.5 * (max(ends) - min(ends)) + 1e-12
@@ -216,20 +211,24 @@ def _interval_bars(gain: Effect, low: float, high: float) -> list[dict[str, Any]
 def _cost_sentence(judgment: Judgment, per: str) -> str:
     if judgment.cost is None:
         return ""
-    change, cost = judgment.cost.change, judgment.cost.policy
+    change, cost, limit = judgment.cost.change, judgment.cost.policy, number(judgment.limit)
     sentence = (
-        f"Today a{'n' if per == 'episode' else ''} {per} costs {number(judgment.cost.today.mean)}. The policy "
-        f"would cost about {number(abs(change.mean))} {'more' if change.mean >= 0 else 'less'}: between "
-        f"{_signed(change.low)} and {_signed(change.high)}."
+        f"Today a{'n' if per == 'episode' else ''} {per} costs {number(judgment.cost.today.mean)}"
+        f"{', which is above the limit' if judgment.today_breaks_limit else ''}. With the policy it would cost "
+        f"about {number(abs(change.mean))} {'more' if change.mean >= 0 else 'less'}"
     )
-    told = {
-        "kept": f"It stays within the limit of {number(judgment.limit)}.",
-        "broken": f"It breaks the limit of {number(judgment.limit)}.",
-        "not known": f"It may reach {number(cost.high)}; whether it stays within the limit of "
-        f"{number(judgment.limit)} is not known.",
-        None: "No limit on the cost was given.",
+    if judgment.cost.supported:
+        sentence += f": between {signed(change.low)} and {signed(change.high)}."
+    else:
+        sentence += ", by a model that nothing in the log confirms."
+    may = f" It may reach {number(cost.high)}." if judgment.cost.supported else ""
+    answers = {
+        "kept": f" That is within the limit of {limit}.",
+        "broken": f" That is above the limit of {limit}.",
+        "not known": f"{may} Whether it stays within the limit of {limit} is not known.",
+        None: " No limit on the cost was given.",
     }
-    return f"{sentence} {told[judgment.keeps_limit]}"
+    return f"{sentence}{answers[judgment.keeps_limit]}"
 
 
 def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:

@@ -70,6 +70,17 @@ def test_fitted_numbers_are_applied_as_rows_are_gathered(tmp_path):
     assert same(streamed.gather(rows), expected)
 
 
+def test_costs_and_propensities_are_kept(tmp_path):
+    data = make()
+    numbers = np.linspace(0.1, 1.0, data.n_steps, dtype=np.float32)
+    data = replace(data, costs=numbers, propensities=numbers[::-1].copy())
+    store = write_store(data, tmp_path / "s")
+    assert store.fingerprint == data.fingerprint
+    half = write_store([data, replace(data, costs=None)], tmp_path / "half")
+    assert half.costs is None  # where one part has none, none are known
+    np.testing.assert_array_equal(half.propensities, np.tile(data.propensities, 2))
+
+
 def test_shards_are_written_one_after_the_other(tmp_path):
     parts = [make(seed) for seed in range(3)]
     store = write_store(iter(parts), tmp_path / "s")

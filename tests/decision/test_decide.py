@@ -41,7 +41,7 @@ def decided(tmp_path_factory):
     folder = tmp_path_factory.mktemp("decision")
     lines = []
     log = shop(folder / "shop.csv")
-    decision = odice.decide(log, out=folder / "out", steps=300, candidates=CANDIDATES, say=lines.append)
+    decision = odice.decide(log, out=folder / "out", steps=300, candidates=CANDIDATES, workers=1, say=lines.append)
     return log, decision, lines
 
 
@@ -56,7 +56,7 @@ def test_everything_is_in_one_folder_and_in_words(decided):
     assert "choice 0" not in page  # words are shown as the log has them
     assert "Today an episode costs" in page
     assert decision.advice in page
-    assert any(line.startswith("training 1 of 2") for line in lines)
+    assert any(line.startswith("trained 1 of 2: clone (took") for line in lines)
     assert any(line.split()[:2] == ["customer_id", "episode"] for line in lines)
     assert "<script" not in page
 
@@ -66,8 +66,21 @@ def test_the_same_call_continues_and_decides_the_same(decided):
     lines = []
     again = odice.decide(log, out=decision.page.parent, steps=300, candidates=CANDIDATES, say=lines.append)
     assert again.to_dict() == decision.to_dict()
-    assert sum("trained already" in line for line in lines) == len(CANDIDATES)
+    assert "trained already: clone, best" in lines
     assert any("schema.toml" in line for line in lines)  # what a person may have corrected is kept
+
+
+def test_a_corrected_schema_trains_anew_beside_what_is_there(decided, tmp_path):
+    """What was trained from other columns is neither used nor overwritten."""
+    log, _, _ = decided
+    one, options = tmp_path / "out", {"steps": 20, "candidates": {"clone": CANDIDATES["clone"]}, "workers": 1}
+    odice.decide(log, out=one, **options)
+    schema = one / "schema.toml"
+    before = (one / "candidates" / "clone" / "result.json").read_bytes()
+    schema.write_text(schema.read_text().replace('reward = "revenue"', 'reward = "revenue - cost"'))
+    odice.decide(log, out=one, **options)
+    assert (one / "candidates" / "clone" / "result.json").read_bytes() == before
+    assert (one / "candidates" / "clone-2" / "result.json").exists()
 
 
 def test_the_policy_was_judged_by_episodes_it_did_not_learn_from(decided):
@@ -120,7 +133,9 @@ def test_the_run_remembers_its_schema(decided, capsys, tmp_path):
 
 def test_the_schema_repeats_the_session(decided, tmp_path):
     log, decision, _ = decided
-    again = odice.decide(log, schema=decision.schema, out=tmp_path / "again", steps=300, candidates=CANDIDATES)
+    again = odice.decide(
+        log, schema=decision.schema, out=tmp_path / "again", steps=300, candidates=CANDIDATES, workers=1
+    )
     same = {"policy", "schema"}
     one, two = ({k: v for k, v in each.to_dict().items() if k not in same} for each in (decision, again))
     assert one == two
@@ -158,9 +173,9 @@ def test_a_signal_that_comes_as_a_candidate_ends_stops_the_command(tmp_path, mon
         with Stop():  # as a run listens
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("odice.decision.decide.train", train)
+    monkeypatch.setattr("odice.decision.candidates.train", train)
     with pytest.raises(Interrupted, match=r"stopped after clone. Run the same command again"):
-        odice.decide(log, out=tmp_path / "out", steps=20, candidates=CANDIDATES)
+        odice.decide(log, out=tmp_path / "out", steps=20, candidates=CANDIDATES, workers=1)
     assert len(calls) == 1
 
 
@@ -199,7 +214,7 @@ def test_a_hostile_name_stays_text(tmp_path):
     log = tmp_path / "log.csv"
     table = pl.read_csv(shop(tmp_path / "shop.csv", 80)).rename({"score": "<script>alert(1)</script>"})
     table.with_columns(pl.col("offer").replace({"b": "<img src=x>"})).write_csv(log)
-    decision = odice.decide(log, out=tmp_path / "out", steps=20, candidates={"clone": CANDIDATES["clone"]})
+    decision = odice.decide(log, out=tmp_path / "out", steps=20, candidates={"clone": CANDIDATES["clone"]}, workers=1)
     page = decision.page.read_text()
     assert "<script>alert" not in page
     assert "<img" not in page

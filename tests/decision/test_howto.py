@@ -9,7 +9,7 @@ import pytest
 
 from odice.cli.main import main
 from odice.data.examples import EXAMPLES, example
-from odice.decision import decide
+from odice.decision import candidates
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 TINY = {"clone": {"algo": "bc-10", "policy_hidden": (16, 16), "batch_size": 64, "steps": 60}}
@@ -20,7 +20,8 @@ TINY = {"clone": {"algo": "bc-10", "policy_hidden": (16, 16), "batch_size": 64, 
 def test_the_commands_of_a_page_run(name, tmp_path, monkeypatch, capsys):
     """With one small candidate in the place of five."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(decide, "CANDIDATES", TINY)
+    monkeypatch.setattr(candidates, "CANDIDATES", TINY)
+    monkeypatch.setattr(candidates, "cores", lambda: 1)
     text = (PAGES / f"{name}.md").read_text("utf-8").replace("\\\n", " ")
     commands = re.findall(r"^    odice ((?:data|decide) .*)$", text, re.MULTILINE)
     assert len(commands) >= 2

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset
+from odice.data.dataset import OPTIONAL, Dataset
 from odice.data.join import merge_meta, recode
 from odice.data.meta import Meta
 from odice.data.store.growing import Growing
@@ -44,9 +44,18 @@ def read(source: str | Path) -> Dataset:
         small = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in SMALL}
         if records.dtype != layout_of(records["observation"], actions):
             raise ValueError(f"{RECORDS} holds {records.dtype}")
-        return Dataset(records["observation"], actions, rewards, **small, meta=meta)
+        return Dataset(records["observation"], actions, rewards, **small, **_optional(folder), meta=meta)
     except (OdiceError, OSError, ValueError, TypeError, IndexError) as error:
         raise OdiceError(f"{folder}: not a complete store ({error}); delete it and make it again.") from error
+
+
+def _optional(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a store that not every log has."""
+    there = [name for name in OPTIONAL if (folder / f"{name}.npy").exists()]
+    for name in there:
+        with regular_file(folder / f"{name}.npy", links=False):
+            pass
+    return {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in there}
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -64,7 +73,7 @@ def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path, *, made_
     with complete_folder(new_folder(folder)) as temporary, ExitStack() as stack:
         names = ("actions.npy", "rewards.npy", RECORDS)
         actions, rewards, records = files = [stack.enter_context(Growing(temporary / name)) for name in names]
-        small: dict[str, list[np.ndarray]] = {name: [] for name in SMALL}
+        small: dict[str, list[np.ndarray]] = {name: [] for name in (*SMALL, *OPTIONAL)}
         samples = []
         for part in [parts] if isinstance(parts, Dataset) else parts:
             part = recode(part, samples[0].encoding) if samples else part
@@ -74,6 +83,7 @@ def write_store(parts: Dataset | Iterable[Dataset], folder: str | Path, *, made_
             rewards.append(part.rewards)
             for name, values in small.items():
                 values.append(getattr(part, name))
+        small = {name: values for name, values in small.items() if all(each is not None for each in values)}
         for file in files:
             file.finish()
         meta = samples[0].meta if len(samples) == 1 else merge_meta(samples)

@@ -1,0 +1,124 @@
+"""The training of candidates: several at a time give what one alone gives, and nothing is lost when it is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odice.data.build import from_steps
+from odice.decision.candidates import default_candidates, discounted_cost, train_candidates
+from odice.errors import OdiceError
+from odice.training.run import Run
+
+SMALL = {"policy_hidden": (16, 16), "batch_size": 64, "steps": 400, "eval_every": 100}
+TWO = {"clone": {"algo": "bc", **SMALL}, "best": {"algo": "bc-10", **SMALL}}
+SHARED = {"env": "none", "holdout": 0.3, "quiet": True, "checkpoint_every": 100}
+
+
+def log(episodes=60, seed=0):
+    rng = np.random.default_rng(seed)
+    n = 3 * episodes
+    actions = rng.integers(0, 2, n)
+    ends = np.arange(n) % 3 == 2
+    return from_steps(
+        rng.normal(size=(n, 2)), actions, rng.normal(size=n), terminated=ends, costs=actions.astype(np.float32)
+    )
+
+
+def state(run: Run) -> str:
+    return run.result["state_sha256"]
+
+
+@pytest.mark.slow
+def test_candidates_at_the_same_time_are_those_trained_alone(tmp_path):
+    data, lines = log(), []
+    both = train_candidates(data, TWO, SHARED, tmp_path / "both", workers=2, say=lines.append)
+    assert lines[0] == "training 2 candidates, 2 at a time"
+    assert sum(line.startswith("trained ") for line in lines) == 2
+    for name, options in TWO.items():
+        alone = train_candidates(data, {name: options}, SHARED, tmp_path / name, workers=2, say=lines.append)
+        assert state(alone[name]) == state(both[name])
+        assert alone[name].metrics.equals(both[name].metrics)
+
+
+@pytest.mark.slow
+def test_a_candidate_that_cannot_be_trained_is_one_sentence(tmp_path):
+    broken = {"clone": {**TWO["clone"], "best_episodes": 0.5}}
+    with pytest.raises(OdiceError, match="best_episodes"):
+        train_candidates(log(), broken, SHARED, tmp_path, workers=2, say=lambda line: None)
+    td3 = {"td3": {"algo": "td3-bc", "steps": 100}}
+    with pytest.raises(OdiceError, match=r"td3 was not trained: td3-bc needs continuous actions.*\(see .*td3.log\)"):
+        train_candidates(log(), td3, SHARED, tmp_path, workers=2, say=lambda line: None)
+
+
+SCRIPT = """
+import sys
+from tests.decision.test_candidates import SHARED, TWO, log
+from odice.decision.candidates import train_candidates
+from odice.errors import exit_code
+from pathlib import Path
+many = {name: {**options, "steps": 4000} for name, options in TWO.items()}
+def work():
+    train_candidates(log(), many, SHARED, Path(sys.argv[1]), workers=2)
+sys.exit(exit_code(work))
+"""
+
+
+@pytest.mark.slow
+def test_a_stopped_command_continues_and_ends_with_the_same_policies(tmp_path):
+    """Ctrl-C reaches both workers, which save; the same command then gives what an undisturbed one gives."""
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    start = lambda folder: subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    process = start(stopped)
+    until = time.monotonic() + 120
+    while not list(stopped.glob("candidates/*/checkpoints/*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "Run the same command again to continue." in said
+    assert not list(stopped.glob("candidates/*/result.json"))
+    for folder in (stopped, whole):
+        said, _ = (again := start(folder)).communicate(timeout=240)
+        assert again.returncode == 0, said
+    for name in TWO:
+        one, two = (Run.open(folder / "candidates" / name) for folder in (stopped, whole))
+        assert state(one) == state(two)
+
+
+def test_a_link_in_the_place_of_a_candidate_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "candidates").mkdir(parents=True)
+    for name in ("clone", "clone.json"):
+        link = tmp_path / "out" / "candidates" / name
+        os.symlink(tmp_path / "elsewhere", link)
+        with pytest.raises(OdiceError, match="link"):
+            train_candidates(log(), {"clone": TWO["clone"]}, SHARED, tmp_path / "out", workers=1)
+        link.unlink()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_limit_adds_a_candidate_that_is_trained_for_it():
+    data = log()
+    assert "within the limit" not in default_candidates(data, None, None)
+    free = replace(data, costs=np.zeros_like(data.costs))
+    assert "within the limit" not in default_candidates(free, 1.0, None)  # nothing costs anything
+    today = 3 * float(data.costs.mean())  # per episode
+    allowed = default_candidates(data, today, None)["within the limit"]["cost_limit"]
+    assert allowed == pytest.approx(0.85 * discounted_cost(data, 0.99))
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_the_cost_as_the_algorithm_counts_it(terminates):
+    """Steps that cost 1 and 3: two steps and an end, or for ever."""
+    flags = {"terminated" if terminates else "truncated": [False, True]}
+    data = from_steps(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), costs=np.array([1.0, 3.0], np.float32), **flags)
+    expected = 0.5 * (1 + 0.5 * 3) + (0.0 if terminates else 0.25 * 2)
+    assert discounted_cost(data, 0.5) == pytest.approx(expected)
