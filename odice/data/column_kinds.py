@@ -7,6 +7,9 @@ import re
 import numpy as np
 import polars as pl
 
+DATE = r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?\s*$"
+"""2024-05-31, 31.05.2024, 5/31/24, each perhaps with a time of day."""
+
 
 def quoted(name: str) -> str:
     """Return a column's name as arithmetic of columns takes it."""
@@ -15,6 +18,31 @@ def quoted(name: str) -> str:
 
 def is_number(column: pl.Series) -> bool:
     return column.dtype.is_numeric()
+
+
+def is_dated(column: pl.Series) -> bool:
+    """Whether all words of a column are dates, with or without a time of day."""
+    values = column.drop_nulls()
+    return column.dtype == pl.String and len(values) > 0 and bool(values.str.contains(DATE).all())
+
+
+def has_digits(column: pl.Series) -> bool:
+    """Whether all words of a column are numbers with signs of their own, such as $12.50 or 7 %."""
+    return bool(column.drop_nulls().str.contains(r"^\s*[^\w\s]{0,2}\s*\d[\d.,' ]*\s*\D{0,4}$").all())
+
+
+def counts_rows(column: pl.Series, blocks: np.ndarray) -> bool:
+    """Whether a column of whole numbers counts the rows of every block, from the same number on."""
+    if not column.dtype.is_integer() or column.null_count() or not len(blocks) or blocks[-1] + 1 == len(blocks):
+        return False
+    first = np.append(True, blocks[1:] != blocks[:-1])
+    within = np.arange(len(blocks)) - np.flatnonzero(first)[blocks]
+    return bool((column.to_numpy() - within == column[0]).all())
+
+
+def brief(value: object) -> str:
+    """A value as a few words of one line."""
+    return " ".join(str(value).split())[:30]
 
 
 def is_binary(column: pl.Series) -> bool:

@@ -15,7 +15,7 @@ _HINTS = {
     "no nr number t",
     "action": "action act decision choice treatment dose dosage arm chosen recommended intervention prescribed offer "
     "channel control command promotion campaign order_qty quantity item setpoint throttle torque bid creative move "
-    "drug medication",
+    "drug medication medicine therapy antibiotic recipe",
     "propensity": "propensity propensity_score pscore action_prob action_probability logging_prob prob_of_action",
     "reward": "reward rew payoff profit revenue recovered gain utility return points click clicked conversion "
     "converted sale sales purchase purchased survived success income pnl margin yield score outcome result",

@@ -12,16 +12,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 
 import numpy as np
 import polars as pl
 from polars.selectors import by_name
 
-from odice.data.column_kinds import flags_of, is_binary, is_number, only_last, quoted, rises, same_values
+from odice.data.blocks import Blocks
+from odice.data.column_kinds import (
+    brief,
+    counts_rows,
+    flags_of,
+    has_digits,
+    is_binary,
+    is_number,
+    only_last,
+    quoted,
+    same_values,
+)
 from odice.data.hints import hint, pattern, speaks_of, stem, words_of
-from odice.data.proposal import Proposal, Question, Role
+from odice.data.proposal import Proposal
+from odice.data.readers.columns import as_flags
 from odice.data.readers.encode import MAX_CATEGORIES
+
+CLEAR = 12
+"""Names whose rank is at most this can hardly mean anything else."""
+EXPLAINED = 0.02
+"""Share of the variance of probabilities that the choices must explain to be the ones they belong to."""
 
 
 def propose(table: pl.DataFrame) -> Proposal:
@@ -29,10 +45,11 @@ def propose(table: pl.DataFrame) -> Proposal:
     return _Proposer(table).run()
 
 
-class _Proposer:
+class _Proposer(Blocks):
     def __init__(self, table: pl.DataFrame):
-        self.table, self.roles = table, {}
-        self.questions: list[Question] = []
+        words = [name for name in table.columns if table[name].dtype == pl.String]
+        flags = {name: values for name in words if (values := as_flags(table[name])) is not None}
+        super().__init__(table.with_columns(**flags))
         self.formula: str | None = None
         self.complete = False
         self.rivals: list[str] = []
@@ -44,23 +61,21 @@ class _Proposer:
         self._steps(blocks)
         self._one("propensity", lambda name: self._between(name, 0, 1), "its name, and values between 0 and 1")
         self._reward(blocks)
+        self._drawn()
         self._action()
         self._one("cost", self._is_cost, "its name, and numbers")
         self._propensity()
         self._ends(blocks)
         self._without_reward(blocks)
         self._known_later(blocks)
-        self._results()
         self._copies()
+        self._results()
         self._after_action()
         self._observations()
         self._over(blocks)
         one_step = self._one_step(blocks)
         roles = tuple(self.roles[name] for name in self.table.columns)
         return Proposal(roles, one_step, self.complete, self.formula, tuple(self.questions))
-
-    def _ask(self, text: str, about: str, default: str = "", options: tuple[str, ...] = ()) -> None:
-        self.questions.append(Question(text, about, default, options))
 
     # --- one role after the other -------------------------------------------------------------------------------------
 
@@ -70,97 +85,20 @@ class _Proposer:
             column = self.table[name]
             if column.null_count() == rows:
                 self._set(name, "left out", "it is empty")
-            elif column.n_unique() == 1 and not column.null_count():
-                self._set(name, "left out", f"it is always {str(column[0])[:30]}")
+            elif self._constant(name) and not self._may_be_chance(name):
+                self._set(name, "left out", f"it is always {brief(column[0])}")
+            elif hint(name, "step") is None and counts_rows(column, np.zeros(rows, int)):
+                self._set(name, "left out", "it counts the rows of the table")
             elif not (is_number(column) or column.dtype in (pl.String, pl.Boolean) or column.dtype.is_temporal()):
                 self._set(name, "left out", f"values of type {column.dtype} are not read")
 
-    def _episode(self) -> np.ndarray | None:
-        """Find the column that names episodes; return the number of each row's block, or None."""
-        candidates = []
-        for position, name in enumerate(self.table.columns):
-            column = self.table[name]
-            plain = column.dtype.is_integer() or column.dtype == pl.String
-            if name in self.roles or not plain or column.null_count():
-                continue
-            rank = hint(name, "episode")
-            if rank is None and words_of(name)[-1] in ("id", "no", "nr", "number", "key", "uuid"):
-                rank = 50
-            changes, unique = int((column != column.shift()).fill_null(True).sum()), column.n_unique()
-            if unique == self.table.height and (
-                rank is not None or (column.dtype == pl.String and unique > MAX_CATEGORIES)
-            ):
-                self._set(name, "left out", "it is different in every row: an identifier, a time or a text")
-            elif unique == 1 or changes > 1.02 * unique:
-                continue
-            elif rank is not None or (position < 3 and 2 * changes <= self.table.height):
-                candidates.append((100 if rank is None else rank, position, name, unique))
-        times = [item for item in candidates if item[0] == 100 and hint(item[2], "step") is not None]
-        if len(times) == len(candidates) and (panel := self._panel()) is not None:
-            return panel
-        if not candidates:
-            return None
-        rank, _, name, unique = min(candidates, key=lambda item: (item in times, *item))
-        reason = f"{unique:,} values that stand in blocks of rows"
-        self._set(name, "episode", reason if rank == 100 else f"its name, and {reason}", sure=rank < 100)
-        if rank == 100:
-            self._ask(f"{name} is taken as the episode: {reason}.", "episode", name)
-        for rank, _, other, _ in candidates:
-            if other != name and rank < 100:
-                self._set(other, "left out", f"an identifier: like {name}, its values stand in blocks of rows")
-        return (self.table[name] != self.table[name].shift()).fill_null(True).to_numpy().cumsum() - 1
-
-    def _panel(self) -> np.ndarray | None:
-        """Find a column whose values come back at every time, as customers or machines in a weekly table do.
-
-        The table is sorted by it from here on, so that its values stand in blocks.
-        """
-        times = [name for name in self.table.columns if name not in self.roles and self._time(name) is not None]
-        for time in times[:1]:
-            for name in self.table.columns:
-                column = self.table[name]
-                if name in self.roles or name == time or not (column.dtype.is_integer() or column.dtype == pl.String):
-                    continue
-                pairs = self.table.select(by_name(name, time)).n_unique()
-                if pairs == self.table.height and 1 < column.n_unique() <= self.table.height // 2:
-                    self.table = self.table.sort(name, time, maintain_order=True)
-                    self._set(
-                        name, "episode", f"{column.n_unique():,} values, each at most once per {time}", sure=False
-                    )
-                    text = f"{name} is taken as the episode: each value occurs at most once per {time}."
-                    self._ask(text, "episode", name)
-                    return (self.table[name] != self.table[name].shift()).fill_null(True).to_numpy().cumsum() - 1
-        return None
-
-    def _time(self, name: str) -> pl.Series | None:
-        """Return a column as times or numbers that may order rows, or None."""
-        column = self.table[name]
-        if column.dtype == pl.String and hint(name, "step") is not None:
-            for kind in (pl.Datetime, pl.Date):
-                with suppress(pl.exceptions.PolarsError):
-                    return column.str.strptime(kind, strict=True).to_physical().cast(pl.Float64)
-        if column.dtype.is_temporal():
-            return column.to_physical().cast(pl.Float64)
-        return column.cast(pl.Float64) if is_number(column) and hint(name, "step") is not None else None
-
-    def _steps(self, blocks: np.ndarray | None) -> None:
-        rising = []
-        for name in self._free():
-            values = self._time(name)
-            if values is not None and rises(values.to_numpy(), blocks):
-                rising.append((is_number(self.table[name]), name))
-        for number, name in sorted(rising, key=lambda item: item[0])[:1]:  # a real time before a number
-            where = "within episodes" if blocks is not None else "from row to row"
-            self._set(name, "step", f"{'its name, and numbers that rise' if number else 'a time that rises'} {where}")
-        for name in self._free():
-            if self._time(name) is not None and not is_number(self.table[name]):
-                self._set(name, "left out", "a time")
-
     def _action(self) -> None:
         priced = lambda name: hint(name, "cost") is not None and hint(name, "action") != 0
-        hinted = self._hinted("action", lambda name: self._choice(name) and not priced(name))
+        fits = lambda name: self._choice(name) and not priced(name) and not self._may_be_chance(name)
+        hinted = self._hinted("action", fits)
         if not hinted:
-            self._before_reward()
+            if not self._unusable_action():
+                self._before_reward()
             return
         best = hinted[0][0]
         family = [name for rank, name in hinted if rank == best and stem(name) == stem(hinted[0][1])]
@@ -170,6 +108,30 @@ class _Proposer:
             others = ", ".join(name for _, name in hinted if name not in family)
             text = f"{', '.join(family)} is taken as the action; {others} could be it, too."
             self._ask(text, "action", ", ".join(family))
+
+    def _unusable_action(self) -> bool:
+        """Whether a column is called like the action and cannot be it; a person is asked for another."""
+        for name in self.table.columns:
+            rank, column = hint(name, "action"), self.table[name]
+            if rank is None or rank > CLEAR or (name in self.roles and not self._constant(name)):
+                continue
+            count = column.n_unique()
+            if (
+                column.null_count() == len(column)
+                or self._may_be_chance(name)
+                or not (count == 1 or not self._choice(name))
+            ):
+                continue
+            one = f"is always {brief(column[0])}, so there is nothing to compare"
+            why = (
+                one
+                if count == 1
+                else f"has {count:,} choices, more than the {MAX_CATEGORIES} that are read; group them"
+            )
+            self._set(name, "left out", f"its name speaks for the action, but it {why}")
+            self._ask(f"{name} is called like the action, but it {why}. Is another column the action?", "action")
+            return True
+        return False
 
     def _before_reward(self) -> None:
         """Take the column before the reward, and those like it: people write what was seen, done, and earned."""
@@ -191,7 +153,7 @@ class _Proposer:
         self._ask(text, "action", ", ".join(family))
 
     def _kind(self, name: str) -> str:
-        return f"{self.table[name].n_unique()} choices" if self._discrete(name) else "amounts"
+        return f"{self.table[name].drop_nulls().n_unique()} choices" if self._discrete(name) else "amounts"
 
     def _reward(self, blocks: np.ndarray | None) -> None:
         hinted = self._hinted("reward", self._numeric)
@@ -238,21 +200,51 @@ class _Proposer:
         same = self.table.select(by_name(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
         return same and self.table[name].n_unique() > 1
 
+    def _drawn(self) -> None:
+        """Find the action by the probabilities that stand in another column, where no name speaks for one."""
+        if self._hinted("action", lambda name: self._choice(name) and not self._may_be_chance(name)):
+            return
+        pairs = [
+            (bool(set(words_of(name)) <= set(words_of(chance))), self._explained(chance, name), chance, name)
+            for chance in [*self._columns("propensity"), *self._free()]
+            for name in self._free()
+            if name != chance and self._discrete(name) and self._are_chances(chance, name)
+        ]
+        for named, explained, chance, name in sorted(pairs, reverse=True)[:1]:
+            if not named and explained < EXPLAINED:
+                return
+            reason = f"{self._kind(name)}, and {chance} has their probabilities"
+            self._set(name, "action", reason, sure=named)
+            if not named:
+                self._ask(f"{name} is taken as the action: it has {reason}.", "action", name)
+
+    def _are_chances(self, chance: str, action: str) -> bool:
+        """Whether a column may have the probabilities of the choices: over all rows, the mean of 1/p of each is 1."""
+        taken, column = self.table[action], self.table[chance]
+        fits = column.dtype.is_float() and not column.null_count() and self._between(chance, 0, 1)
+        if not fits or taken.n_unique() < 2:
+            return False
+        sums = pl.DataFrame({"taken": taken, "inverse": 1 / column}).group_by("taken").sum()
+        return bool(np.abs(sums["inverse"].to_numpy() / len(taken) - 1).max() <= 0.2)
+
+    def _explained(self, chance: str, action: str) -> float:
+        """The share of a column's variance that lies between the choices: another column of choices explains none."""
+        values = self.table[chance].to_numpy().astype(float)
+        group = self.table[action].cast(pl.String).rank("dense").to_numpy().astype(int) - 1
+        means = np.bincount(group, values) / np.bincount(group)
+        return float(np.var(means[group]) / np.var(values)) if np.var(values) > 0 else 0.0
+
     def _propensity(self) -> None:
-        """Recognize the probability of the action by its values: over all rows, the mean of 1/p of each choice is 1."""
+        """Recognize the probability of the action by its values."""
         actions = self._columns("action")
         if self._has("propensity") or len(actions) != 1 or not self._discrete(actions[0]):
             return
-        taken = self.table[actions[0]]
         for name in self._free():
-            if not self.table[name].dtype.is_float() or not self._between(name, 0, 1) or taken.n_unique() < 2:
-                continue
-            sums = pl.DataFrame({"taken": taken, "inverse": 1 / self.table[name]}).group_by("taken").sum()
-            means = sums["inverse"].to_numpy() / len(taken)
-            if np.abs(means - 1).max() > 0.2:
+            if not self._are_chances(name, actions[0]):
                 continue
             named = speaks_of(name, "chance")
-            reason = f"1 / {name} has the mean 1 for each of the {len(means)} choices, as a probability has"
+            count = self.table[actions[0]].n_unique()
+            reason = f"1 / {name} has the mean 1 for each of the {count} choices, as a probability has"
             self._set(name, "propensity", f"its name, and {reason}" if named else reason, sure=named)
             if not named:
                 text = f"{name} is taken as the probability with which the action was chosen: {reason}."
@@ -288,12 +280,30 @@ class _Proposer:
     def _results(self) -> None:
         """Keep a rival of the reward that stands after the action from the policy: it may be a result of the action."""
         rewards = self._columns("reward")
-        for name in (name for name in self.rivals if name not in self.roles):
+        if rewards and self._columns("action") and not self._stands_after_action(rewards[0]) and not self.formula:
+            self._early_reward(rewards[0])
+            rewards = self._columns("reward")
+        for name in (name for name in self.rivals if rewards and name not in self.roles):
             after = self._stands_after_action(name)
             if after:
                 self._set(name, "outcome", f"it may be a result of the action, like {rewards[0]}", sure=False)
             more = ", and is reported as an outcome" if after else ""
             self._ask(f"{rewards[0]} is taken as the reward; {name} could be it, too{more}.", "reward", rewards[0])
+
+    def _early_reward(self, reward: str) -> None:
+        """Doubt a reward that stands before the action; it is none where a column after the action is called so."""
+        if hint(reward, "reward") == 0:
+            return
+        text = [
+            name for name in self._free() if self.table[name].dtype == pl.String and self._stands_after_action(name)
+        ]
+        for name in [name for name in text if hint(name, "reward") is not None][:1]:
+            del self.roles[reward]
+            word = brief(self.table[name].drop_nulls()[0])
+            self._set(name, "left out", f"its name speaks for the reward, but it holds words such as {word}")
+            self._ask(f"{name} is called like the reward, but it holds words such as {word}: write numbers.", "reward")
+            return
+        self._ask(f"{reward} is taken as the reward, although it stands before the action.", "reward", reward)
 
     def _after_action(self) -> None:
         """Keep what stands after the action from the policy, where other columns stand before it."""
@@ -317,23 +327,35 @@ class _Proposer:
         known = [n for n, item in self.roles.items() if item.role in ("action", "reward", "cost", "terminated")]
         for name in self._free():
             for other in known:
-                if same_values(self.table[name], self.table[other]):
+                if same_values(self.table[name], self.table[other]) or self._renamed(name, other):
                     self._set(name, "left out", f"a copy of {other}")
                     break
+
+    def _renamed(self, name: str, other: str) -> bool:
+        """Whether a column says the same as another in other words or codes."""
+        count = self.table[other].n_unique()
+        if not 1 < count == self.table[name].n_unique() <= min(MAX_CATEGORIES, self.table.height // 10):
+            return False
+        return self.table.select(by_name(name, other)).n_unique() == count
 
     def _observations(self) -> None:
         for name in list(self._free()):
             column = self.table[name]
-            if re.match(r"next[_.]", name.lower()):
+            if self._constant(name):
+                self._set(name, "left out", f"it is always {brief(column[0])}")
+            elif re.match(r"next[_.]", name.lower()):
                 self._set(name, "left out", "its name says that it is known only after the step")
             elif column.dtype == pl.String and column.n_unique() > MAX_CATEGORIES:
-                self._set(name, "left out", f"{column.n_unique():,} different words: a name or a free text")
+                what = f"{column.n_unique():,} different words: a name or a free text"
+                if has_digits(column):
+                    what = f"words with digits, such as {brief(column.drop_nulls()[0])}: write numbers to use it"
+                self._set(name, "left out", what)
             elif words_of(name)[-1] in ("id", "uuid", "key") and column.n_unique() > MAX_CATEGORIES:
                 self._set(name, "left out", "an identifier, by its name and its many values")
             else:
                 words = column.dtype == pl.String
                 kind = "true or false" if is_binary(column) else "numbers"
-                kind = f"{column.n_unique()} categories" if words else kind
+                kind = f"{column.drop_nulls().n_unique()} categories" if words else kind
                 self._set(name, "observation", kind)
 
     def _one(self, role: str, fits: Callable[[str], bool], reason: str) -> None:
@@ -367,35 +389,3 @@ class _Proposer:
         if not any(item.reason.startswith("it is different in every row") for item in self.roles.values()):
             self._ask("Every row is taken as an episode of its own.", "one_step", "yes", ("yes", "no"))
         return True
-
-    def _hinted(self, role: str, fits: Callable[[str], bool]) -> list[tuple[int, str]]:
-        """Return the open columns whose names speak for a role, the strongest first."""
-        return sorted((rank, name) for name in self._free() if (rank := hint(name, role)) is not None and fits(name))
-
-    # --- what columns are ---------------------------------------------------------------------------------------------
-
-    def _set(self, name: str, role: str, reason: str, sure: bool = True) -> None:
-        self.roles[name] = Role(name, role, reason, sure)
-
-    def _columns(self, role: str) -> list[str]:
-        return [name for name in self.table.columns if name in self.roles and self.roles[name].role == role]
-
-    def _free(self) -> list[str]:
-        return [name for name in self.table.columns if name not in self.roles]
-
-    def _has(self, *roles: str) -> bool:
-        return any(item.role in roles for item in self.roles.values())
-
-    def _numeric(self, name: str) -> bool:
-        return is_number(self.table[name]) or self.table[name].dtype == pl.Boolean
-
-    def _between(self, name: str, low: float, high: float) -> bool:
-        column = self.table[name]
-        return is_number(column) and column.min() > low and column.max() <= high  # pyright: ignore
-
-    def _discrete(self, name: str) -> bool:
-        column = self.table[name]
-        return not column.dtype.is_float() and column.n_unique() <= MAX_CATEGORIES
-
-    def _choice(self, name: str) -> bool:
-        return is_number(self.table[name]) or self._discrete(name)

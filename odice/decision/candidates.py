@@ -137,7 +137,8 @@ def train_candidates(
     if workers is None:
         workers = cores() if jax.default_backend() == "cpu" else 1  # processes would fight over an accelerator
     if left:
-        with Progress(left, say, quiet) as progress:
+        progress = Progress(left, say, quiet)
+        with progress:
             work = _one_by_one if workers == 1 else _in_processes
             work(data, left, min(workers, len(left)), progress)
     runs = {one.name: Run.open(one.place) for one in each if one.finished}
@@ -202,6 +203,7 @@ class Progress(Display, Watcher):
         self._left, self._say = left, say
         self._start, self._first = time.monotonic(), self._updates()
         self._ended: list[str] = []
+        self._shown: list[int] = []
 
     def tell(self, text: str) -> None:
         """Print a line above the one that changes."""
@@ -225,7 +227,9 @@ class Progress(Display, Watcher):
             self.over(attempt.run.name, outcome.ending, time.monotonic() - attempt.began)
 
     def progress(self, running: Collection[Attempt]) -> None:
-        self.tick(0)
+        if (now := [one.updates for one in self._open]) != self._shown:  # a notebook keeps every state of the line
+            self._shown = now
+            self.tick(0)
 
     def _line(self) -> str:
         parts = [f"{one.name} {at:,}/{one.steps:,}" for one in self._open if (at := one.updates)]

@@ -134,7 +134,8 @@ def decide(
         raise OdiceError(f"{folder}: cannot write there ({error.strerror}); choose another --out.") from None
     if schema is None and is_table(log):
         schema = proposed_schema(Path(log), folder / "schema.toml", ask, say, cost_limit)  # pyright: ignore
-    data = log if isinstance(log, Dataset) else load(log, **({} if schema is None else {"schema": schema}))
+    reading: dict[str, Any] = {} if schema is None else {"schema": schema}
+    data = log if isinstance(log, Dataset) else load(log, **reading)
     checked(data, tuple(options.get("allow", ())), say)
     task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
     task.check(say, holdout)
@@ -142,7 +143,8 @@ def decide(
     shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "checkpoint_every": CHECKPOINT}
     shared |= {"quiet": True, **options}
     runs = train_candidates(data, wanted, shared, folder, workers=workers, say=say, quiet=quiet)
-    say(f"judging {len(runs)} policies by the episodes that none of them has seen")
+    which = "1 policy by the episodes that it" if len(runs) == 1 else f"{len(runs)} policies by the episodes that none"
+    say(f"judging {which} has seen" if len(runs) > 1 else f"judging {which} has not seen")
     decision = _concluded(task, runs, folder, Path(schema) if isinstance(schema, str | Path) else None)
     say(str(decision))
     return decision

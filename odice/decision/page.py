@@ -10,6 +10,7 @@ import numpy as np
 from odice.decision.advice import STAY, TRY, advice, number, signed
 from odice.decision.judge import Effect, Judgment
 from odice.evaluation.changes import action_names, changes
+from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.trial import episodes_needed
 from odice.reports import html
 from odice.reports.charts import histogram
@@ -105,6 +106,7 @@ def decision_page(
         changes=changes(policy, data),
         effects=[_row(item) for item in effects],
         bars=_interval_bars(judgment.gain, float(returns.min()), float(returns.max())),
+        certain=f"{100 * estimates.verdict.confidence:.3g}",
         sentence=_gain_sentence(judgment, per),
         cost=_cost_sentence(judgment, per),
         ways=[WAYS.get(name, name) for name in judgment.gain.by],
@@ -239,8 +241,10 @@ def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:
         Checked(
             "good" if outside <= 0.1 else "bad",
             "Known ground",
-            f"In {outside:.0%} of the log's situations the policy does what was hardly ever done there; the log cannot "
-            "show what happens then.",
+            "The policy does nothing that was hardly ever done in such a situation."
+            if outside < 0.005
+            else f"In {outside:.0%} of the log's situations the policy does what was hardly ever done there; the log "
+            "cannot show what happens then.",
         ),
         Checked(
             "good" if enough else "bad",
@@ -285,7 +289,9 @@ def _training(health: dict[str, Any]) -> Checked:
     more = ""
     if isinstance(memorized, float) and memorized > 0.05:
         more = f" On new episodes it predicts actions {memorized:.0%} worse than on those it learned from."
-    text = f"The check of the training says: {health.get('says', verdict)}.{more}"
+    said = str(health.get("says", verdict)).removeprefix(f"{verdict}: ")
+    begin = {"watch": "The check of the training warns", REFUSED: "The training did not pass its check"}
+    text = f"{begin.get(verdict, 'The check of the training says')}: {said}.{more}"
     if verdict in ("good", "not checked"):
         return Checked("good" if verdict == "good" else "not checked", "Training", text)
     return Checked("bad", "Training", text)

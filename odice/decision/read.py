@@ -40,6 +40,9 @@ def proposed_schema(log: Path, place: Path, ask: Ask | None, say: Say, cost_limi
         return place
     frame = scan_first(log)
     table = frame.head(ROWS).collect()
+    if table.height < 2:
+        what = "one row" if table.height else "a header but no rows"
+        raise OdiceError(f"{log}: the table has {what}; a decision needs many rows of what was done and what followed.")
     proposal = propose(table)
     width = max(len(item.column) for item in proposal.roles)
     for item in proposal.roles:

@@ -13,6 +13,7 @@ from odice.encoding import Encoding
 from odice.errors import OdiceError
 
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False, "yes": True, "no": False}
+FLAGS |= {"y": True, "n": False}
 
 
 def check_types(kinds: Mapping[str, pl.DataType], columns: Iterable[str], where: str) -> None:
@@ -81,7 +82,7 @@ def _no_nulls(column: pl.Series, schema: Schema, where: str) -> None:
             "say `missing`: forward-fill, impute, or split"
             if column.name in schema.observation
             else (
-                "`missing` split leaves such rows out and splits the episode there"
+                "fill them in, or leave these rows out with `missing` split, which splits their episodes there"
                 if column.name in (*schema.action, schema.reward)
                 else "fill them in"
             )
@@ -93,8 +94,11 @@ def _no_nulls(column: pl.Series, schema: Schema, where: str) -> None:
 
 
 def _numeric(column: pl.Series, where: str) -> pl.Series:
-    """Numbers, booleans, or lists of numbers that are equally long; text is parsed if every cell is a number."""
+    """Numbers, booleans, or lists of numbers that are equally long; text is parsed if every cell is a number, or if all
+    are words such as yes and no."""
     name, kind = column.name, column.dtype
+    if kind == pl.String and (flags := as_flags(column)) is not None:
+        return flags
     if kind == pl.String:
         parsed = column.str.strip_chars().cast(pl.Float64, strict=False)
         bad = parsed.is_null() & column.is_not_null()
@@ -145,11 +149,21 @@ def _int64(column: pl.Series, where: str) -> pl.Series:
         ) from error
 
 
+def as_flags(column: pl.Series) -> pl.Series | None:
+    """A column of words such as yes and no as truth values, or None."""
+    flags = _flags(column)
+    return flags if flags.null_count() == column.null_count() < len(column) else None
+
+
+def _flags(column: pl.Series) -> pl.Series:
+    return column.str.strip_chars().str.to_lowercase().replace_strict(FLAGS, default=None, return_dtype=pl.Boolean)
+
+
 def _flag(column: pl.Series, where: str) -> pl.Series:
     if column.dtype == pl.Boolean:
         return column
     if column.dtype == pl.String:
-        flags = column.str.strip_chars().str.to_lowercase().replace_strict(FLAGS, default=None, return_dtype=pl.Boolean)
+        flags = _flags(column)
     elif column.dtype.is_numeric():
         flags = column.cast(pl.Float64).replace_strict({0.0: False, 1.0: True}, default=None, return_dtype=pl.Boolean)
     else:

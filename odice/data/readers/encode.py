@@ -7,6 +7,7 @@ stands for a missing number) is returned as columns of `odice.encoding` and kept
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -239,8 +240,9 @@ def _gaps(
 def clock(column: pl.Series) -> np.ndarray | None:
     """The step column as numbers: as they are, or seconds for times; None for other text."""
     if column.dtype == pl.String:
-        parsed = column.str.to_datetime(strict=False) if column.len() else column
-        column = column if parsed.null_count() > column.null_count() else parsed
+        with suppress(pl.exceptions.ComputeError):  # no pattern of a date fits
+            parsed = column.str.to_datetime(strict=False) if column.len() else column
+            column = column if parsed.null_count() > column.null_count() else parsed
     if column.dtype == pl.Date:
         column = column.cast(pl.Datetime("us"))
     if column.dtype.is_temporal():

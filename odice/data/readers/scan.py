@@ -31,6 +31,8 @@ CELL_BYTES = 16
 UNKNOWN_MEMORY = 8 << 30
 """What a machine that does not say it is taken to have."""
 BLOCK = 1 << 20
+MISSING = ("", "NA", "N/A", "NAN", "NULL", "NONE", "-", "?", ".")
+"""Words for a missing value, in a column whose other words are all numbers."""
 
 
 class TableFile(NamedTuple):
@@ -61,6 +63,8 @@ def scan(file: Path) -> TableFile:
 def _scan_text(file: Path) -> TableFile:
     data: Any = _unzip(file) if file.suffix.lower() == ".gz" else file
     line = _first_line(data, file)
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in line:
+        raise OdiceError(f"{file}: not UTF-8 text (UTF-16, or no text at all); save it as CSV in UTF-8.")
     if not line.strip():
         raise OdiceError(f"{file}: the first line is empty; a table starts with a line of column names.")
     separator = max(",\t;|", key=lambda s: line.count(s.encode()))
@@ -77,10 +81,31 @@ def _scan_text(file: Path) -> TableFile:
         if "found more fields" in str(error):
             message = f"{file}: a row has more values than the header has names; every row must have the same number."
             raise OdiceError(message) from error
+        if "utf-8" in str(error).lower():
+            message = f"{file}: not UTF-8 text; save it as CSV in UTF-8 (or: iconv -f latin1 -t utf-8 FILE > NEW)."
+            raise OdiceError(message) from error
         frame = pl.read_csv(data, infer_schema_length=None, **options)
     if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
         raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
+    frame = frame.with_columns(_as_numbers(frame[name], separator) for name in frame.columns)
     return TableFile(frame.lazy(), len(frame), dict.fromkeys(frame.columns, CELL_BYTES * len(frame)))
+
+
+def _as_numbers(column: pl.Series, separator: str) -> pl.Series:
+    """Words as numbers where all of them are: $12.50, 7 %, 12,500, with a decimal comma, or NA where one is missing."""
+    if column.dtype != pl.String:
+        return column
+    missing = column.str.strip_chars().str.to_uppercase().is_in(MISSING)
+    words = pl.select(pl.when(missing).then(None).otherwise(column)).to_series()
+    words = words.str.replace(r"^\s*([+-]?)\s*[$€£¥]\s*", "$1").str.replace(r"\s*[%$€£¥]\s*$", "")
+    if separator == ",":
+        large = words.str.contains(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
+        words = pl.select(pl.when(large).then(words.str.replace_all(",", "")).otherwise(words)).to_series()
+    else:
+        words = words.str.replace(r"^([+-]?\d+),(\d+)$", "$1.$2")
+    numbers = words.cast(pl.Float64, strict=False)
+    changed = words.null_count() > column.null_count() or bool((words != column).any())
+    return numbers.alias(column.name) if changed and numbers.null_count() == words.null_count() < len(words) else column
 
 
 def check_memory(need: int, path: Path) -> None:
