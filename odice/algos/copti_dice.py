@@ -63,9 +63,6 @@ class CoptiDICEConfig:
 
     cost_limit: float = 0.1
     """What the policy may cost per step, in the units of the cost column (official example: 0.1)."""
-    cost_scale: float = 1.0
-    """What costs are multiplied by while learning, for columns whose costs are far from 1; the limit and the metrics
-    stay in the units of the column."""
     bound_radius: float = 0.01
     """eps: how far, in KL, the batch may be reweighed to find the largest cost; 0 takes the plain estimate (official:
     0.01)."""
@@ -96,7 +93,7 @@ class CoptiDICEConfig:
 
     def __post_init__(self):
         validate(self)
-        positive(self, "alpha", "cost_scale")
+        positive(self, "alpha")
         require(math.isfinite(self.cost_limit), f"cost_limit must be a finite number, got {self.cost_limit}.")
         for name in ("bound_radius", "gradient_penalty"):
             require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
@@ -165,7 +162,7 @@ def total_loss(cfg: CoptiDICEConfig, params: Dual, batch: Batch, key) -> tuple[F
     assert first is not None
     dual, (v, weight) = value_loss(cfg, params.value, stop(params.lam), batch)
     bound = cost_bound(cfg, params.chi, stop(params.tau), weight, batch)
-    multipliers = -params.lam * (stop(bound.cost) - cfg.cost_scale * cfg.cost_limit)
+    multipliers = -params.lam * (stop(bound.cost) - cfg.cost_limit)
     if cfg.bound_radius > 0:
         multipliers -= params.tau * (stop(bound.divergence) - cfg.bound_radius)
     steep = lambda network: cfg.gradient_penalty * steepness(network, first, batch.obs, key)
@@ -192,8 +189,7 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
         return State(dual, policy_learner.init(policy), jnp.zeros((), jnp.int32))
 
     def update(state: State, batch: Batch, key) -> tuple[State, Metrics]:
-        before, scale = state.dual.params, cfg.cost_scale
-        batch = batch._replace(columns={**batch.columns, "cost": scale * batch.column("cost")})
+        before = state.dual.params
         loss = lambda params: total_loss(cfg, params, batch, key)
         (_, (value, v, weight, bound)), gradient = jax.value_and_grad(loss, has_aux=True)(before)
         dual = dual_learner.step(state.dual, gradient)
@@ -203,11 +199,11 @@ def copti_dice(cfg: CoptiDICEConfig, spec: Spec) -> Algo:
             "value_loss": value,
             "value_mean": jnp.mean(v),
             "policy_loss": cloning,
-            "cost_estimate": jnp.mean(weight * batch.column("cost")) / scale,
-            "cost_bound": bound.cost / scale,
-            "cost_of_data": jnp.mean(batch.column("cost")) / scale,
+            "cost_estimate": jnp.mean(weight * batch.column("cost")),
+            "cost_bound": bound.cost,
+            "cost_of_data": jnp.mean(batch.column("cost")),
             "reward_estimate": jnp.mean(weight * batch.reward),
-            "price": before.lam * scale,
+            "price": before.lam,
             "tau": before.tau,
             "weight_mean": jnp.mean(weight),
             "weight_ess": effective_sample_size(weight),

@@ -94,7 +94,8 @@ class Blocks(Roles):
         return None
 
     def _is_identifier(self, name: str) -> bool:
-        return hint(name, "episode") is not None or words_of(name)[-1] in IDENTIFIERS
+        last = words_of(name)[-1]  # not `user_age`
+        return last in IDENTIFIERS or hint(last, "episode") is not None
 
     def _orders(self, name: str, other: str) -> bool:
         """Whether a column has each of its values at most once per episode: a time, or whole numbers."""

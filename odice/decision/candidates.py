@@ -18,12 +18,10 @@ import re
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from odice import __version__
 from odice.data.dataset import Dataset
@@ -49,42 +47,6 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "clone": {"algo": "bc"},
 }
 """Name of a candidate -> how it is trained; the slowest first, so that the cores are done at about the same time."""
-
-
-WITHIN = "within the limit"
-ROOM = 0.85
-"""Share of the limit that this candidate may use: its cost has an error, and the limit has to hold for all of it."""
-ALPHA = 0.1
-DISCOUNT = 0.99
-
-
-def default_candidates(data: Dataset, limit: float | None, horizon: int | None) -> dict[str, dict[str, Any]]:
-    """The candidates for a log; under a limit on the cost also one that is trained to keep it.
-
-    Args:
-        data: The log.
-        limit: The most that an episode may cost on average.
-        horizon: The steps of an episode that count; None for all.
-    """
-    if limit is None or limit <= 0 or data.costs is None or not data.costs.any():
-        return dict(CANDIDATES)
-    spent = replace(data, rewards=data.costs)
-    per_step = float(data.costs.mean())
-    allowed = ROOM * limit * discounted_cost(data, DISCOUNT) / float(spent.returns_within(horizon).mean())
-    within = {"algo": "copti-dice", "discount": DISCOUNT, "reward": "return-spread", "alpha": ALPHA}
-    return {WITHIN: {**within, "cost_limit": allowed, "cost_scale": 1 / abs(per_step)}, **CANDIDATES}
-
-
-def discounted_cost(data: Dataset, discount: float) -> float:
-    """The log's cost as CoptiDICE counts it: (1 - gamma) times the mean of the discounted sums.
-
-    A terminated episode costs nothing more. One that the log cuts goes on at the log's mean cost per step.
-    """
-    assert data.costs is not None
-    step = np.arange(data.n_steps) - np.repeat(data.starts, data.lengths)
-    sums = np.add.reduceat(discount**step * data.costs, data.starts, dtype=np.float64)
-    rest = np.where(data.terminated, 0.0, discount ** data.lengths.astype(float) * data.costs.mean())
-    return float(np.mean((1 - discount) * sums + rest))
 
 
 class Candidate(NamedTuple):

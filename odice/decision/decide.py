@@ -21,8 +21,8 @@ from typing import Any
 from odice.data.dataset import Dataset
 from odice.data.load import load
 from odice.data.schema import Schema
+from odice.decision import candidates as training
 from odice.decision.advice import Advice, advice
-from odice.decision.candidates import default_candidates, train_candidates
 from odice.decision.judge import Judgment, judge, steps_that_count
 from odice.decision.page import Paths, candidate_row, decision_page
 from odice.decision.read import Ask, Say, checked, is_table, proposed_schema, time_span
@@ -108,7 +108,7 @@ def decide(
         holdout: Share of the episodes that judge and do not train.
         cost_limit: The most that an episode may cost on average; by default the schema's.
         candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto`
-            near the log and far from it, IQL, and under a limit on the cost CoptiDICE.
+            near the log and far from it, and IQL.
         workers: How many candidates are trained at a time, each on a core of its own; by default one on each core.
             With 1 they are trained one after the other in this process, which an algorithm that was registered in it
             needs.
@@ -139,12 +139,12 @@ def decide(
     checked(data, tuple(options.get("allow", ())), say)
     task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
     task.check(say, holdout)
-    wanted = default_candidates(data, task.limit, task.horizon) if candidates is None else candidates
+    wanted = training.CANDIDATES if candidates is None else candidates
     shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "checkpoint_every": CHECKPOINT}
     shared |= {"quiet": True, **options}
-    runs = train_candidates(data, wanted, shared, folder, workers=workers, say=say, quiet=quiet)
-    which = "1 policy by the episodes that it" if len(runs) == 1 else f"{len(runs)} policies by the episodes that none"
-    say(f"judging {which} has seen" if len(runs) > 1 else f"judging {which} has not seen")
+    runs = training.train_candidates(data, wanted, shared, folder, workers=workers, say=say, quiet=quiet)
+    many = f"{len(runs)} policies by the episodes that none of them has seen"
+    say(f"judging {many if len(runs) > 1 else '1 policy by the episodes that it has not seen'}")
     decision = _concluded(task, runs, folder, Path(schema) if isinstance(schema, str | Path) else None)
     say(str(decision))
     return decision

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from odice.decision.advice import STAY, TRY, advice, number, signed
-from odice.decision.judge import Effect, Judgment
+from odice.decision.judge import Effect, Judgment, effect
 from odice.evaluation.changes import action_names, changes
 from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.trial import episodes_needed
@@ -318,8 +318,7 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
 
 def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:
     """Return a row of the table of all policies that were compared."""
-    gain = item.estimates.estimates["fqe"].improvement
-    bound = item.verdict.lower_bound
+    gain, bound = effect(item.name, item.estimates).change, item.verdict.lower_bound
     row = {
         "policy": item.name,
         "gain, estimated": f"{gain.mean:+.4g}",

@@ -273,7 +273,7 @@ HEAD = "obs_0,obs_1,action,reward,terminated\n"
         (HEAD + "1,2,99999999999999999999999,3,0\n", ["'action'", "64 bits"]),
         (HEAD + "1,2,9007199254740993,3,1\n", ["'actions'", "9007199254740993"]),
         (HEAD + "1,2,-1,3,1\n", ["'actions'", "-1", "continuous"]),
-        ("\x00\x01\x02garbage", ["no action"]),
+        ("\x00\x01\x02garbage", ["not UTF-8 text"]),
     ],
 )
 def test_bad_csv(tmp_path, text, parts):

@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from odice.data.build import from_steps
-from odice.decision.candidates import default_candidates, discounted_cost, train_candidates
+from odice.decision.candidates import train_candidates
 from odice.errors import OdiceError
 from odice.training.run import Run
 
@@ -103,22 +102,3 @@ def test_a_link_in_the_place_of_a_candidate_is_refused(tmp_path):
             train_candidates(log(), {"clone": TWO["clone"]}, SHARED, tmp_path / "out", workers=1)
         link.unlink()
     assert not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_a_limit_adds_a_candidate_that_is_trained_for_it():
-    data = log()
-    assert "within the limit" not in default_candidates(data, None, None)
-    free = replace(data, costs=np.zeros_like(data.costs))
-    assert "within the limit" not in default_candidates(free, 1.0, None)  # nothing costs anything
-    today = 3 * float(data.costs.mean())  # per episode
-    allowed = default_candidates(data, today, None)["within the limit"]["cost_limit"]
-    assert allowed == pytest.approx(0.85 * discounted_cost(data, 0.99))
-
-
-@pytest.mark.parametrize("terminates", [True, False])
-def test_the_cost_as_the_algorithm_counts_it(terminates):
-    """Steps that cost 1 and 3: two steps and an end, or for ever."""
-    flags = {"terminated" if terminates else "truncated": [False, True]}
-    data = from_steps(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), costs=np.array([1.0, 3.0], np.float32), **flags)
-    expected = 0.5 * (1 + 0.5 * 3) + (0.0 if terminates else 0.25 * 2)
-    assert discounted_cost(data, 0.5) == pytest.approx(expected)

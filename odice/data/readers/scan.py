@@ -31,7 +31,7 @@ CELL_BYTES = 16
 UNKNOWN_MEMORY = 8 << 30
 """What a machine that does not say it is taken to have."""
 BLOCK = 1 << 20
-MISSING = ("", "NA", "N/A", "NAN", "NULL", "NONE", "-", "?", ".")
+MISSING = ("", "NA", "N/A", "NULL", "NONE", "-", "?", ".")
 """Words for a missing value, in a column whose other words are all numbers."""
 
 
