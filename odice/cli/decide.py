@@ -72,7 +72,8 @@ def plan(args: Args) -> int:
     """Say what `decide` would do: the columns, the checks, the candidates and their cost."""
     from odice.data.load import load
     from odice.data.schema import Schema
-    from odice.decision.decide import CANDIDATES, CHECKPOINT, Task
+    from odice.decision.candidates import CANDIDATES
+    from odice.decision.decide import CHECKPOINT, Task
     from odice.decision.read import checked, is_table, proposed_schema
     from odice.training.forecast import Forecast, forecast, total
     from odice.training.settings import resolve
@@ -96,7 +97,7 @@ def plan(args: Args) -> int:
             costs[algo] = forecast(resolve(data, checkpoint_every=CHECKPOINT, **shared, **options))
         print(f"  {name:<24}{args.steps:,} updates, {costs[algo]}", flush=True)
     all_of_them = [costs[options["algo"]] for options in CANDIDATES.values()]
-    print(f"{args.out}: {total(all_of_them, 1)}, and a page. Judging the policies comes on top.")
+    print(f"{args.out}: {total(all_of_them, args.workers)}, and a page. Judging the policies comes on top.")
     return 0
 
 

@@ -91,7 +91,7 @@ def test_many_files_say_how_large_their_store_is(tmp_path, monkeypatch, capsys):
 
 def test_a_decision_lists_its_candidates_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("odice.decision.decide.CANDIDATES", {"clone": {"algo": "bc"}, "again": {"algo": "bc"}})
+    monkeypatch.setattr("odice.decision.candidates.CANDIDATES", {"clone": {"algo": "bc"}, "again": {"algo": "bc"}})
     assert main(["data", "example", "one-step", "--rows", "400"]) == 0
     said = dry(capsys, tmp_path, "decide", "one-step.csv", "--yes", "--steps", "200", "--allow", "all")
     assert said.count("200 updates, about") == 2
