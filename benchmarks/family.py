@@ -8,7 +8,8 @@
 `acting` trains Diffusion-DICE once for each seed and compares ways to act with it, which need no other training.
 
 The runner, the sizes of the networks and the protocol are those of benchmarks/auto.py. An algorithm for continuous
-actions alone is left out where actions are choices. docs/research/family.md reads the tables.
+actions alone is left out where actions are choices. docs/research/parity.md and
+docs/algorithms/diffusion_dice.md read the tables.
 """
 
 from __future__ import annotations
