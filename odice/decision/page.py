@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -304,7 +305,7 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
     if gain <= 0:
         return None
     words = ["odice trial TRIAL.csv", f"--control {paths.log}", f"--gain {gain:.4g}"]
-    words += [f"--range {returns.min():.4g} {returns.max():.4g}"]
+    words += ["--range {:.6g} {:.6g}".format(*_around(float(returns.min()), float(returns.max())))]
     words += [f"--horizon {counted}"] if counted is not None else []
     words += [f"--schema {paths.schema}"] if paths.schema else []
     words += [f"--policy {paths.policy}"] if paths.policy else []
@@ -314,6 +315,12 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
     # A short log leaves too much in doubt to compare with; a group at the same time does not.
     words[1] = "--control CONTROL.csv"
     return Trial(gain, episodes_needed(returns, gain, power=POWER, parallel=True), True, " ".join(words))
+
+
+def _around(low: float, high: float) -> tuple[float, float]:
+    """The range of the returns, rounded outwards to three digits, so that none of them is outside."""
+    unit = 10.0 ** (math.floor(math.log10(max(high - low, 1e-9))) - 2)
+    return math.floor(low / unit) * unit, math.ceil(high / unit) * unit
 
 
 def candidate_row(item: Ranked, judgment: Judgment | None = None) -> dict[str, str]:

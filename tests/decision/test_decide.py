@@ -13,6 +13,7 @@ import odice
 from odice.cli.main import main
 from odice.decision.advice import advice
 from odice.decision.judge import judge
+from odice.decision.page import _around
 from odice.errors import Interrupted, OdiceError
 from odice.training.interrupt import Stop
 
@@ -129,6 +130,13 @@ def test_the_run_remembers_its_schema(decided, capsys, tmp_path):
     two = [str(decision.page.parent / "candidates" / name) for name in ("clone", "best")]
     assert main(["select", *two, "--data", str(log), "--page", str(tmp_path / "select.html")]) == 0
     assert "Policies that were compared" in (tmp_path / "select.html").read_text()
+
+
+@pytest.mark.parametrize(("low", "high"), [(-7.8000001, 30.1000004), (0.0, 1.0), (0.0, 0.0), (12345.6, 12999.9)])
+def test_the_range_of_a_trial_holds_every_return(low, high):
+    least, most = (float(f"{end:.6g}") for end in _around(low, high))
+    assert least <= low
+    assert most >= high
 
 
 def test_the_schema_repeats_the_session(decided, tmp_path):
