@@ -22,7 +22,7 @@ KINDS = ("README.md", "docs/index.md", "docs/start/", "docs/howto/", "docs/refer
 KINDS += ("docs/algorithms/",)
 ELSEWHERE = re.compile(
     r"(demo|toy|theory|decide|trial|reproduce|suite make|data collect|bench)\b"
-    r"|.*(mujoco/|D4RL|antmaze-|--ray|--log wandb|/fast|s3://|decision/|--help|--which selected)"
+    r"|.*(mujoco/|D4RL|antmaze-|--ray|--log wandb|/fast|s3://|decision/|--help|--which selected|--devices \d|--stream)"
     r"|(data inspect|list)$"
 )
 SKIPPED = re.compile(r"decision/|onnxruntime|Driver|from_network|odice\.collect|mujoco/")

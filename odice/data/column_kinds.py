@@ -33,6 +33,8 @@ def has_digits(column: pl.Series) -> bool:
 
 def counts_rows(column: pl.Series, blocks: np.ndarray) -> bool:
     """Whether a column of whole numbers counts the rows of every block, from the same number on."""
+    if len(column) < 5:  # 0, 1 is a choice as well as a count
+        return False
     if not column.dtype.is_integer() or column.null_count() or not len(blocks) or blocks[-1] + 1 == len(blocks):
         return False
     first = np.append(True, blocks[1:] != blocks[:-1])

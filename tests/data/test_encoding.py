@@ -59,8 +59,8 @@ def test_categories_can_be_pinned_and_numbers_declared(tmp_path):
 
 
 def test_text_that_is_almost_a_number_is_still_a_fault(tmp_path):
-    with pytest.raises(OdiceError, match="column 'temp' holds 'n/a' in data row 2, which is not a number"):
-        read({**TABLE, "temp": ["37", "n/a", "39", "37", "38"], "mode": ["on"] * 5}, tmp_path)
+    with pytest.raises(OdiceError, match="column 'temp' holds 'hot' in data row 2, which is not a number"):
+        read({**TABLE, "temp": ["37", "hot", "39", "37", "38"], "mode": ["on"] * 5}, tmp_path)
     long = {name: values * 20 for name, values in TABLE.items()}
     long |= {"ward": range(100), "mode": [f"patient {i}" for i in range(100)], "temp": [1.0] * 100}
     with pytest.raises(OdiceError, match="100 different texts"):

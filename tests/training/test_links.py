@@ -215,7 +215,7 @@ def test_outputs_replace_links_and_do_not_follow_them(finished, victim, tmp_path
     assert state(victim) == before
 
 
-@pytest.mark.parametrize("name", ["candidates", "candidates/clone", "candidates/clone/checkpoints"])
+@pytest.mark.parametrize("name", ["candidates", "candidates/clone"])
 def test_a_decision_changes_nothing_behind_a_link(name, victim, tmp_path):
     put_link(tmp_path / "decision" / name, victim)
     before = state(victim)
@@ -223,4 +223,13 @@ def test_a_decision_changes_nothing_behind_a_link(name, victim, tmp_path):
     options = {"candidates": {"clone": RUN}, "steps": 20, "allow": ("all",)}
     with pytest.raises(OdiceError, match="is a symbolic link"):
         odice.decide(data, out=tmp_path / "decision", **options)
+    assert state(victim) == before
+
+
+def test_a_candidate_is_trained_beside_a_folder_that_is_not_its_own(victim, tmp_path):
+    put_link(tmp_path / "decision" / "candidates" / "clone" / "checkpoints", victim)
+    before = state(victim)
+    options = {"candidates": {"clone": RUN}, "steps": 20, "allow": ("all",)}
+    odice.decide(odice.load(line_log(discrete=True)), out=tmp_path / "decision", **options)
+    assert (tmp_path / "decision" / "candidates" / "clone-2" / "result.json").exists()
     assert state(victim) == before
