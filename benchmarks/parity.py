@@ -142,8 +142,6 @@ def run(case: Case) -> list[float]:
 
 
 def batch_of(case: Case, module: Any, seed: int) -> Any:
-    if case.module in ("test_copti_dice", "test_cors_dice"):
-        return module.costly(seed)
     if case.module == "test_rebrac":
         return module.batch_with_next_actions(seed)
     if case.module in ("test_union", "test_rgm"):
@@ -273,7 +271,8 @@ def copti() -> Case:
         dual = m.adam(theta, gradient, state.dual.opt_state, m.LR)
         return {"dual": dual, "policy": m.adam(policy, own, state.policy.opt_state, m.LR)}
 
-    return Case("copti-dice", "copti-dice", "test_copti_dice", module.LINEAR, "official code of CoptiDICE", step)
+    against = "official code of CoptiDICE"
+    return Case("copti-dice", "copti-dice", "test_copti_dice", module.LINEAR, against, step, module.COSTLY)
 
 
 def cors(weight: str) -> Case:
@@ -281,7 +280,7 @@ def cors(weight: str) -> Case:
     settings, form = module.LINEAR | {"policy_weight": weight}, module.WEIGHTS[weight]
     step = lambda m, state, batch: m.numpy_update(state, batch, form)
     against = "official code of CORSDICE, with the slow Q" if weight == "linear" else "its equations"
-    return Case(f"cors-dice ({weight})", "cors-dice", "test_cors_dice", settings, against, step)
+    return Case(f"cors-dice ({weight})", "cors-dice", "test_cors_dice", settings, against, step, module.COSTLY)
 
 
 def idrl() -> Case:

@@ -19,13 +19,16 @@ from odice.types import Batch, Spec, Transitions
 SPEC = Spec(3, 2)
 
 
-def make_batch(seed=0, n=16, discrete=False, initial=False):
+def make_batch(seed=0, n=16, discrete=False, initial=False, cost=False):
     rng = np.random.default_rng(seed)
     obs, next_obs, first = rng.normal(size=(3, n, 3)).astype(np.float32)
     action = rng.integers(0, 2, n).astype(np.int32) if discrete else rng.uniform(-0.9, 0.9, (n, 2)).astype(np.float32)
     terminated = np.arange(n) % 5 == 0
     fields = (obs, action, rng.normal(size=n).astype(np.float32), next_obs, terminated)
     batch = Batch(*map(jnp.asarray, fields))
+    if cost:
+        costs = np.random.default_rng(seed).uniform(0, 1, n)
+        batch = batch._replace(columns={"cost": jnp.asarray(costs, jnp.float32)})
     return batch._replace(initial_obs=jnp.asarray(first)) if initial else batch
 
 

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from odice.algos import make
 from odice.algos.awac import AWACConfig, policy_value
 from odice.errors import OdiceError
 from odice.types import Spec
@@ -23,6 +22,7 @@ from tests.algos.support import (
     part,
     slope,
     twin,
+    warm,
 )
 
 GAMMA, TAU, LR, BETA, CLAMP, N = 0.9, 0.1, 0.02, 0.4, 2.5, 3
@@ -33,11 +33,8 @@ KEY = jax.random.key(9)
 
 
 def warmed(case, spec=SPEC):
-    algo = make(case.split(",")[0], spec, **(LINEAR | CASES[case]))
-    update, state = jax.jit(algo.update), algo.init(jax.random.key(1))
-    for i in range(3):
-        state, _ = update(state, make_batch(10 + i, discrete=spec.discrete), jax.random.key(i))
-    return update, state
+    algo, state = warm(case.split(",")[0], LINEAR | CASES[case], spec, jit=True)
+    return algo.update, state
 
 
 def sampled(theta, s, key, count):

@@ -20,25 +20,19 @@ from tests.algos.support import (
     heads,
     make_batch,
     slope,
+    warm,
 )
 
 GAMMA, LR, ALPHA, LIMIT, EPS = 0.9, 0.02, 0.7, 0.2, 0.05
 LINEAR = {"value_hidden": (), "policy_hidden": (), "discount": GAMMA, "alpha": ALPHA, "layer_norm": False}
 LINEAR |= {"value_lr": LR, "policy_lr": LR, "cost_limit": LIMIT, "bound_radius": EPS, "gradient_penalty": 0.3}
 KEY = jax.random.key(9)
-
-
-def costly(seed=0):
-    batch = make_batch(seed, initial=True)
-    return batch._replace(columns={"cost": jnp.asarray(np.random.default_rng(seed).uniform(0, 1, 16), jnp.float32)})
+COSTLY = {"initial": True, "cost": True}
 
 
 def begun(steps=3, **more):
-    algo = make("copti-dice", SPEC, **(LINEAR | more))
-    update, state = jax.jit(algo.update), algo.init(jax.random.key(1))
-    for i in range(steps):
-        state, _ = update(state, costly(10 + i), jax.random.key(i))
-    return update, state
+    algo, state = warm("copti-dice", LINEAR | more, steps=steps, jit=True, **COSTLY)
+    return algo.update, state
 
 
 def numpy_losses(theta, frozen, batch):
@@ -74,7 +68,7 @@ def test_one_update_equals_numpy():
     steep = jax.tree.map(lambda x: 12 * x, state.dual.params.value)  # so that the penalty on slopes counts
     dual = Learned(state.dual.params._replace(value=steep), state.dual.opt_state)
     state = state._replace(dual=dual)
-    batch = costly()
+    batch = make_batch(**COSTLY)
     before = flatten(state.dual.params)
     after, metrics = update(state, batch, KEY)
     gradient = slope(lambda theta: numpy_losses(theta, before, batch)[0], before)
@@ -89,7 +83,7 @@ def test_one_update_equals_numpy():
 
 def test_the_bound_is_above_the_estimate_and_grows_with_its_radius():
     _, state = begun()
-    batch, weight = costly(), jnp.linspace(0.2, 2.0, 16)
+    batch, weight = make_batch(**COSTLY), jnp.linspace(0.2, 2.0, 16)
     at = lambda tau, **more: cost_bound(CoptiDICEConfig(**(LINEAR | more)), state.dual.params.chi, tau, weight, batch)
     plain = at(1.0, bound_radius=0.0)
     np.testing.assert_allclose(plain.cost, np.mean(np.asarray(weight) * np.asarray(batch.columns["cost"])), rtol=1e-5)
@@ -100,7 +94,7 @@ def test_the_bound_is_above_the_estimate_and_grows_with_its_radius():
 def test_the_price_rises_while_the_cost_is_above_its_limit():
     for limit, way in ((-10.0, 1), (10.0, -1)):
         update, state = begun(cost_limit=limit, steps=0)
-        after, _ = update(state, costly(), KEY)
+        after, _ = update(state, make_batch(**COSTLY), KEY)
         assert np.sign(float(after.dual.params.log_lam)) == way
 
 

@@ -24,6 +24,7 @@ from tests.algos.support import (
     part,
     slope,
     twin,
+    warm,
 )
 from tests.oracles import tabular
 
@@ -39,20 +40,13 @@ LINEAR = {
 LINEAR |= {"value_lr": LR, "critic_lr": LR, "policy_lr": LR, "cost_lr": LR, "state_lr": STATE_LR, "layer_norm": False}
 LINEAR |= {"cost_limit": LIMIT, "gradient_penalty": 0.3, "cosine_steps": 0}
 KEY = jax.random.key(9)
+COSTLY = {"initial": True, "cost": True}
 V_OF = lambda p, x: heads(p, x, 1)[0]
 
 
-def costly(seed=0):
-    batch = make_batch(seed, initial=True)
-    return batch._replace(columns={"cost": jnp.asarray(np.random.default_rng(seed).uniform(0, 1, 16), jnp.float32)})
-
-
 def begun(steps=3, **more):
-    algo = make("cors-dice", SPEC, **(LINEAR | more))
-    update, state = jax.jit(algo.update), algo.init(jax.random.key(1))
-    for i in range(steps):
-        state, _ = update(state, costly(10 + i), jax.random.key(i))
-    return update, state
+    algo, state = warm("cors-dice", LINEAR | more, steps=steps, jit=True, **COSTLY)
+    return algo.update, state
 
 
 def soft_weight(x):
@@ -116,7 +110,7 @@ def test_one_update_equals_numpy(weight):
     update, state = begun(policy_weight=weight)
     steep = jax.tree.map(lambda x: 12 * x, state.visits.nu.params)  # so that the penalty on slopes counts
     nu = state.visits.nu.__class__(steep, state.visits.nu.opt_state)
-    state, batch = state._replace(visits=state.visits._replace(nu=nu)), costly()
+    state, batch = state._replace(visits=state.visits._replace(nu=nu)), make_batch(**COSTLY)
     after, metrics = update(state, batch, KEY)
     for name, expected in numpy_update(state, batch, WEIGHTS[weight]).items():
         close(part(after, name), expected, rtol=2e-3, atol=2e-4)
@@ -125,7 +119,7 @@ def test_one_update_equals_numpy(weight):
 
 def test_next_observation_of_a_terminal_is_never_used():
     update, state = begun()
-    batch = costly()
+    batch = make_batch(**COSTLY)
     dirty = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     np.testing.assert_allclose(flatten(update(state, dirty, KEY)[0]), flatten(update(state, batch, KEY)[0]), rtol=1e-6)
 
@@ -214,7 +208,7 @@ def test_the_learned_estimates_are_right_where_the_uncorrected_are_wrong():
 def test_the_price_rises_while_the_cost_is_above_its_limit():
     for limit, way in ((1e-6, 1), (10.0, -1)):
         update, state = begun(cost_limit=limit, steps=0)
-        after, _ = update(state, costly(), KEY)
+        after, _ = update(state, make_batch(**COSTLY), KEY)
         assert np.sign(float(after.log_price.params)) == way
 
 

@@ -9,7 +9,7 @@ from odice.algos import make
 from odice.algos.diffusion_dice import DiffusionDICEConfig
 from odice.core.diffusion import noised
 from odice.errors import OdiceError
-from tests.algos.support import SPEC, adam, arrays, close, flatten, learn, make_batch, part, same, slope
+from tests.algos.support import SPEC, adam, arrays, close, flatten, learn, make_batch, part, same, slope, warm
 
 GAMMA, TAU, LR, DECAY, ALPHA = 0.9, 0.1, 0.02, 0.05, 0.7
 TINY = {"value_hidden": (), "critic_hidden": (3,), "score_hidden": (3,), "guidance_hidden": (4,), "layer_norm": False}
@@ -18,12 +18,9 @@ TINY |= {"value_lr": LR, "critic_lr": LR, "score_lr": LR, "guidance_lr": LR, "co
 KEY = jax.random.key(5)
 
 
-def begun(steps=3, **more):
-    algo = make("diffusion-dice", SPEC, **(TINY | more))
-    update, state = jax.jit(algo.update), algo.init(jax.random.key(1))
-    for i in range(steps):
-        state, _ = update(state, make_batch(10 + i), jax.random.key(i))
-    return update, state
+def begun(**more):
+    algo, state = warm("diffusion-dice", TINY | more, jit=True)
+    return algo.update, state
 
 
 def perceptron(like, activate):

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from odice.algos import make
 from odice.algos.idrl import IDRLConfig, kept, resampled
 from odice.errors import OdiceError
 from tests.algos.support import (
-    SPEC,
     adam,
     arrays,
     assert_best,
@@ -22,6 +20,7 @@ from tests.algos.support import (
     part,
     slope,
     twin,
+    warm,
 )
 
 GAMMA, TAU, LR, ALPHA, THRESHOLD = 0.9, 0.1, 0.02, 0.7, 0.2
@@ -41,12 +40,9 @@ relu = lambda x: np.maximum(x, 0.0)
 soft = lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)), 1 + x)
 
 
-def begun(steps, **more):
-    algo = make("idrl", SPEC, **(LINEAR | more))
-    update, state = jax.jit(algo.update), algo.init(jax.random.key(1))
-    for i in range(steps):
-        state, _ = update(state, make_batch(10 + i, initial=True), jax.random.key(i))
-    return update, state
+def begun(steps):
+    algo, state = warm("idrl", LINEAR, steps=steps, jit=True, initial=True)
+    return algo.update, state
 
 
 def numpy_ratio(judge, s, a):
