@@ -40,6 +40,11 @@ class Interrupted(Sentence, KeyboardInterrupt):
         self.signal = signal
 
 
+def brief(error: BaseException) -> str:
+    """What another library says is wrong, short enough for a sentence."""
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
 def exit_code(work: Callable[[], int | None]) -> int:
     """Do the work of a command, and say in one sentence how it ended if it did not end well. Warnings become lines."""
     for stream in (sys.stdout, sys.stderr):

@@ -15,14 +15,14 @@ import socket
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from odice import __version__
 from odice.cluster import connect, import_ray
-from odice.errors import Interrupted
+from odice.errors import Interrupted, OdiceError
 from odice.sweeps.board import Board
 from odice.sweeps.driver import Outcome, begin, outcome_of
 from odice.sweeps.runs import SweepRun, busy, record, result
@@ -31,6 +31,7 @@ from odice.training.directory import RunDirectory
 from odice.training.interrupt import Stop
 from odice.training.pool import ONE_THREAD, start
 from odice.training.processes import worker_command, worker_settings
+from odice.training.settings import Settings
 
 SAVE_SECONDS = 60.0
 """Time between two saves to the store: at most this much is lost with a node."""
@@ -152,7 +153,14 @@ def run_one(name: str, argument: str, store: str | None, one_thread: bool, versi
     node = socket.gethostname()
     if version != __version__:
         return "failed", 1, f"{node} has odice {__version__}, the command has {version}; install one of them.", node
-    settings = worker_settings(json.loads(argument))
+    try:
+        return *_run_here(name, worker_settings(json.loads(argument)), store, one_thread), node
+    except OdiceError as error:  # the store does not answer
+        return "failed", error.exit_code, str(error), node
+
+
+def _run_here(name: str, settings: Settings, store: str | None, one_thread: bool) -> tuple[str, int, str]:
+    """Bring one run to its end on this node."""
     with ExitStack() as stack:
         place = None
         if store is not None:
@@ -168,8 +176,8 @@ def run_one(name: str, argument: str, store: str | None, one_thread: bool, versi
             outcome = outcome_of(run, code)
             if place is not None:
                 _keep(run, place, outcome)
-            return outcome.ending, outcome.code, outcome.tail, node
-    return "finished", 0, "", node
+            return outcome.ending, outcome.code, outcome.tail
+    return "finished", 0, ""
 
 
 def _wait_until_free(run: SweepRun) -> None:
@@ -186,7 +194,8 @@ def _train(run: SweepRun, place: Store | None, one_thread: bool) -> int:
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
             if place is not None and time.monotonic() - saved >= SAVE_SECONDS:
-                place.save(run.name, run.path)
+                with suppress(OdiceError):  # a store that does not answer now may do so at the next save
+                    place.save(run.name, run.path)
                 saved = time.monotonic()
     finally:  # the task was cancelled: the worker saves and leaves
         if process.poll() is None:

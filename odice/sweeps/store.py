@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from odice.errors import OdiceError
+from odice.errors import OdiceError, brief
 from odice.files import complete_file
 
 SMALL = ("evaluations.jsonl", "metrics.jsonl", "timing.jsonl", "config.json", "result.json")
@@ -36,27 +38,31 @@ class Store:
             self._files, root = fsspec.core.url_to_fs(address)
         except (ImportError, ValueError) as error:  # an address of a kind that needs a package, or of none
             raise OdiceError(f"--store {address} cannot be opened: {error}") from None
-        self._root = root.rstrip("/")
+        self._address, self._root = address, root.rstrip("/")
 
     def fetch(self, name: str, folder: Path) -> None:
         """Bring a run to `folder`: all of it if it is finished, else as it was last saved, if it was."""
-        if self.finished(name):
-            self._files.get(f"{self._at(name)}/", f"{folder}/", recursive=True)
-        elif self._files.exists(f"{self._at(name)}.tar"):
-            folder.mkdir(parents=True, exist_ok=True)
+        with self._reached():
+            if self.finished(name):
+                self._files.get(f"{self._at(name)}/", f"{folder}/", recursive=True)
+                return
+            if not self._files.exists(f"{self._at(name)}.tar"):
+                return
             data = io.BytesIO(self._files.cat_file(f"{self._at(name)}.tar"))
-            with tarfile.open(fileobj=data) as archive:
-                archive.extractall(folder, filter="data")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=data) as archive:
+            archive.extractall(folder, filter="data")
 
     def fetch_small(self, name: str, folder: Path) -> None:
         """Bring what a report reads of a finished run, if it is finished and not here."""
         if (folder / "result.json").exists() or not self.finished(name):
             return
         folder.mkdir(parents=True, exist_ok=True)
-        for file in SMALL:
-            if self._files.exists(f"{self._at(name)}/{file}"):
-                with complete_file(folder / file) as temporary:
-                    self._files.get_file(f"{self._at(name)}/{file}", str(temporary))
+        with self._reached():
+            for file in SMALL:
+                if self._files.exists(f"{self._at(name)}/{file}"):
+                    with complete_file(folder / file) as temporary:
+                        self._files.get_file(f"{self._at(name)}/{file}", str(temporary))
 
     def save(self, name: str, folder: Path) -> bool:
         """Put what an unfinished run needs to go on; False if a file of it went away meanwhile."""
@@ -76,24 +82,39 @@ class Store:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
         for path in sorted(files, key=lambda path: path.name == "result.json"):
             self._put(f"{self._at(name)}/{path.relative_to(folder).as_posix()}", path.read_bytes())
-        if self._files.exists(f"{self._at(name)}.tar"):
-            self._files.rm(f"{self._at(name)}.tar")
+        with self._reached():
+            if self._files.exists(f"{self._at(name)}.tar"):
+                self._files.rm(f"{self._at(name)}.tar")
 
     def add_log(self, name: str, log: Path) -> None:
         if log.exists():
             self._put(f"{self._at(name)}.log", log.read_bytes())
 
     def finished(self, name: str) -> bool:
-        return bool(self._files.exists(f"{self._at(name)}/result.json"))
+        with self._reached():
+            return bool(self._files.exists(f"{self._at(name)}/result.json"))
 
     def _put(self, path: str, data: bytes) -> None:
         """Write one object, or nothing. An object store does that by itself; a file system needs a second name."""
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        if _is_local(self._files):
-            self._files.pipe_file(f"{path}.tmp", data)
-            self._files.mv(f"{path}.tmp", path)
-        else:
-            self._files.pipe_file(path, data)
+        with self._reached():
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if _is_local(self._files):
+                self._files.pipe_file(f"{path}.tmp", data)
+                self._files.mv(f"{path}.tmp", path)
+            else:
+                self._files.pipe_file(path, data)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Say in a sentence that the store does not answer."""
+        try:
+            yield
+        except OdiceError:
+            raise
+        except Exception as error:  # every store has errors of its own
+            raise OdiceError(
+                f"--store {self._address} cannot be reached ({brief(error)}); run the same command again to go on."
+            ) from error
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

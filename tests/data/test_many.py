@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,8 @@ import polars as pl
 import pytest
 
 import odice
-from odice.data.readers.files import list_files, short_name
+from odice.cli.main import main
+from odice.data.readers.files import _fetch, list_files, short_name
 from odice.data.store import make_store, many, stored
 from odice.errors import OdiceError
 
@@ -150,6 +152,69 @@ def test_what_cannot_be_done_is_said(tmp_path):
     log().drop("r").write_parquet(tmp_path / "log/part-99.parquet")
     with pytest.raises(OdiceError, match=r"part-99\.parquet: lacks column 'r'"):
         make_store(pattern, tmp_path / "b.store", **KNOWN)
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    """The log's files at memory://logs, and their contents by path."""
+    system = pytest.importorskip("fsspec").filesystem("memory")
+    write(log(), tmp_path / "log")
+    files = {f"/logs/{path.name}": path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    system.pipe(files)
+    yield system, files
+    system.store.clear()
+
+
+FLAGS = ["--observation-columns", "x", "ward", "--action-columns", "drug", "--reward-column", "r"]
+FLAGS += ["--episode-column", "who", "--terminated-column", "done", "--out", "log.store"]
+
+
+def test_a_bucket_that_disappears_halfway_leaves_a_copy_that_goes_on(tmp_path, bucket, monkeypatch, capsys):
+    system, files = bucket
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(many, "ROWS", 50)
+    append, seen = many._Copy._append, []
+
+    def gone(self, window):
+        append(self, window)
+        seen.append(len(window.table))
+        if len(seen) == 4:
+            system.rm(list(files))
+
+    monkeypatch.setattr(many._Copy, "_append", gone)
+    convert = ["data", "convert", "memory://logs/*.parquet", *FLAGS]
+    assert main(convert) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        r"odice: memory:///logs/part-\d\.parquet: cannot be read \(it is gone\); run the command again\.\n", said
+    )
+    assert main(convert) == 2  # it is still away
+    assert capsys.readouterr().err.startswith("odice: memory://logs/*.parquet: no Parquet files are there")
+    assert not (tmp_path / "log.store").exists()
+    system.pipe(files)
+    assert main(convert) == 0
+    assert sum(seen) == 900  # nothing twice
+    same(odice.load("log.store"), odice.load(tmp_path / "log", **KNOWN))
+
+
+def test_a_file_that_is_lost_or_changes_while_it_is_read_is_said(tmp_path, bucket, monkeypatch):
+    system, files = bucket
+    get, asked = type(system).get_file, []
+
+    def lost(self, path, *words, **options):
+        asked.append(path)
+        if len(asked) == 3:
+            raise ConnectionError("reset by peer")
+        get(self, path, *words, **options)
+
+    monkeypatch.setattr(type(system), "get_file", lost)
+    with pytest.raises(OdiceError, match=r"part-7\.parquet: cannot be read \(reset by peer\); run the command again"):
+        odice.train("memory://logs", algo="bc", env="none", steps=10, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run" / "config.json").exists()
+    listed = list_files("memory://logs")
+    system.pipe("/logs/part-5.parquet", files["/logs/part-5.parquet"][:-10])
+    with pytest.raises(OdiceError, match=r"part-5\.parquet: has changed, from [\d,]+ to [\d,]+ bytes"):
+        _fetch(listed[0], tmp_path / "copy")
 
 
 @pytest.mark.slow

@@ -71,3 +71,28 @@ def test_a_hostile_archive_stays_in_its_folder(tmp_path, run):
 def test_an_address_that_nobody_knows_is_one_sentence():
     with pytest.raises(OdiceError, match="--store nowhere://x cannot be opened"):
         Store("nowhere://x")
+
+
+def test_a_store_that_is_gone_is_said_in_a_sentence(tmp_path, run, monkeypatch):
+    """Whatever the library behind it raises; what was saved before is as it was."""
+    store = Store("memory://sweep")
+    assert store.save("a/b/seed-0", run)
+
+    def lost(*_, **__):
+        raise RuntimeError("Could not connect\nto the endpoint")
+
+    for name in ("exists", "pipe_file", "cat_file", "get", "get_file"):
+        monkeypatch.setattr(store._files, name, lost, raising=True)
+    (run / "result.json").write_text("r")
+    calls = (lambda: store.fetch("a/b/seed-0", tmp_path / "x"), lambda: store.save("a/b/seed-0", run))
+    for call in (*calls, lambda: store.deliver("a/b/seed-0", run), lambda: store.finished("a/b/seed-0")):
+        with pytest.raises(OdiceError) as caught:
+            call()
+        says = (
+            "--store memory://sweep cannot be reached (Could not connect to the endpoint); run the same command again"
+        )
+        assert str(caught.value) == f"{says} to go on."
+    monkeypatch.undo()
+    store.fetch("a/b/seed-0", tmp_path / "again")
+    assert content(tmp_path / "again")["metrics.jsonl"] == "m"
+    assert not store.finished("a/b/seed-0")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odice.data.names import natural
-from odice.errors import OdiceError
+from odice.errors import OdiceError, brief
 
 PATTERN = "*?["
 KINDS = (".parquet", ".pq")
@@ -71,7 +71,7 @@ def _in_bucket(address: str) -> list[LogFile]:
         known = system.glob(pattern, detail=True)
     except Exception as error:  # every store has errors of its own
         raise OdiceError(
-            f"{address}: cannot be listed ({_brief(error)}); check the address and the credentials."
+            f"{address}: cannot be listed ({brief(error)}); check the address and the credentials."
         ) from error
     found = []
     for name, facts in known.items():
@@ -93,7 +93,7 @@ def _system(address: str) -> tuple[Any, str]:
             "'odice[cloud]'"
         ) from None
     except (ValueError, OSError) as error:
-        raise OdiceError(f"{address}: cannot be opened ({_brief(error)}).") from error
+        raise OdiceError(f"{address}: cannot be opened ({brief(error)}).") from error
 
 
 @contextmanager
@@ -132,9 +132,8 @@ def _fetch(file: LogFile, place: Path) -> Path:
     try:
         system.get_file(path, str(place))
     except Exception as error:
-        raise OdiceError(f"{file.name}: cannot be read ({_brief(error)}); run the command again.") from error
+        reason = "it is gone" if isinstance(error, FileNotFoundError) else brief(error)
+        raise OdiceError(f"{file.name}: cannot be read ({reason}); run the command again.") from error
+    if (size := place.stat().st_size) != file.size:
+        raise OdiceError(f"{file.name}: has changed, from {file.size:,} to {size:,} bytes; run the command again.")
     return place
-
-
-def _brief(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -32,7 +32,7 @@ from odice.data.readers.pages import column_bytes
 from odice.data.readers.scan import PARQUET, TEXT, check_memory, scan
 from odice.data.schema import Schema
 from odice.encoding import Encoding, layout
-from odice.errors import OdiceError
+from odice.errors import OdiceError, brief
 
 ENDS = "end of the episode, by the schema"
 
@@ -159,7 +159,7 @@ def one_sentence(path: Path, name: str | None = None) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
         kind = "Parquet" if path.name.lower().endswith(PARQUET) else "table"
         raise OdiceError(
-            f"{name or path}: cannot be read as a {kind} ({_brief(error)}); is it complete and of that kind?"
+            f"{name or path}: cannot be read as a {kind} ({brief(error)}); is it complete and of that kind?"
         ) from error
 
 
@@ -417,7 +417,7 @@ def saved_meta(file: Path) -> Meta | None:
     try:
         return Meta.from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise OdiceError(f"{file}: its metadata 'odice' is damaged ({_brief(error)}); write the file again.") from error
+        raise OdiceError(f"{file}: its metadata 'odice' is damaged ({brief(error)}); write the file again.") from error
 
 
 def _units(schema: Schema, where: str) -> tuple[tuple[str, str], ...]:
@@ -442,7 +442,3 @@ def _declared(meta: Meta, schema: Schema, width: int) -> Meta:
                     "for all, or one for each."
                 )
     return replace(meta, **given)
-
-
-def _brief(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
