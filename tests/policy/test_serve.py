@@ -16,6 +16,7 @@ import pytest
 
 import odice
 from odice import Policy
+from odice.cli.main import main
 from odice.core.policies import CategoricalPolicy
 from odice.data.preprocess import Fitted
 from odice.encoding import encode
@@ -31,6 +32,12 @@ ROOT = Path(__file__).parents[2]
 SERVE = ROOT / "examples" / "serve"
 COLUMNS = ({"name": "age", "fill": 50.0, "indicator": True}, {"name": "ward", "values": ["north", "south"]})
 WORDS = ("wait", "treat")
+SCHEMA = """observation = ["age", "ward"]
+action = "treatment"
+reward = "reward"
+episode = "episode"
+terminated = "ended"
+"""
 
 
 def people(count: int, seed: int, older: float = 0.0) -> list[dict]:
@@ -80,7 +87,7 @@ def entries(log: Path) -> list[dict]:
     return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
 
 
-def test_rows_in_decisions_out_and_the_log_goes_back_to_odice(policy, tmp_path):
+def test_rows_in_decisions_out_and_the_log_goes_back_to_odice(policy, tmp_path, capsys):
     log, loaded = tmp_path / "decisions.jsonl", Policy.load(policy)
     with Server(policy, log) as server:
         assert server.client.get("/health").json()["columns"] == ["age", "ward"]
@@ -107,7 +114,10 @@ def test_rows_in_decisions_out_and_the_log_goes_back_to_odice(policy, tmp_path):
     def script(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, str(SERVE / name), *words], capture_output=True, text=True)
 
-    assert script("table.py", str(log), str(tmp_path / "trial.csv"), "--action", "treatment").returncode == 0
+    made = script("table.py", str(log), str(tmp_path / "trial.csv"), "--action", "treatment")
+    assert made.stdout.endswith(
+        "100 episodes, 300 decisions; 3 that are not over or lack an outcome or an action are left out\n"
+    )
     known = {"episode": "episode", "observation": ("age", "ward"), "action": "treatment", "reward": "reward"}
     table = odice.load(tmp_path / "trial.csv", **known, terminated="ended", encoding=loaded.encoding)
     assert (table.n_episodes, table.n_steps) == (100, 300)
@@ -115,6 +125,12 @@ def test_rows_in_decisions_out_and_the_log_goes_back_to_odice(policy, tmp_path):
     result = odice.trial(table, table, policy=loaded)
     assert result.followed is not None
     assert result.followed > 0.95
+    (tmp_path / "log.toml").write_text(SCHEMA)
+    words = ["trial", str(tmp_path / "trial.csv"), "--control", str(tmp_path / "trial.csv"), "--policy", str(policy)]
+    assert main([*words, "--schema", str(tmp_path / "log.toml")]) == 0
+    said = capsys.readouterr().out
+    assert f"trial.csv: 100 episodes, mean return {result.mean:.4g}\n" in said
+    assert f"the policy was followed in {result.followed:.0%} of the trial's steps\n" in said
     steady = script("drift.py", str(policy), str(log))
     assert (steady.returncode, steady.stdout) == (0, "no change in 303 decisions\n"), steady
     log.write_text("".join(json.dumps({"row": row}) + "\n" for row in people(300, 6, older=8.0)))
@@ -147,3 +163,31 @@ def test_what_was_answered_is_in_the_log_when_the_server_is_stopped(policy, tmp_
         assert server.process.wait(20) == 0 or server.process.returncode == -signal.SIGTERM
     assert len(refused) == 4  # each client met the closed door once
     assert set(answered) == {entry["id"] for entry in entries(log)}
+
+
+def test_only_episodes_that_are_over_are_in_the_table(tmp_path):
+    """Rows may lack a value, actions may be lists, and a crash may cut the last line."""
+    decided = lambda i, episode, row, action: {"id": str(i), "episode": episode, "row": row, "action": action}
+    came = lambda i, ended: {"id": str(i), "reward": 1.5, "ended": ended}
+    lines = [
+        *(decided(0, "a", {"ward": "north"}, [0.1, 0.2]), came(0, False)),
+        *(decided(1, "a", {"ward": "north", "age": 3}, [0.3, 0.4]), came(1, True)),
+        *(decided(2, "no action", {"age": 1}, None), came(2, True)),
+        *(decided(3, "goes on", {"age": 1}, [0.5, 0.6]), came(3, False)),
+        *(
+            decided(4, "no outcome", {"age": 1}, [0.5, 0.6]),
+            decided(5, "no outcome", {"age": 1}, [0, 0]),
+            came(5, True),
+        ),
+        *(decided(6, None, {"age": 9, "ward": "south"}, [0.7, 0.8]), came(6, False)),
+        came("of a decision that is not in the log", True),
+    ]
+    (tmp_path / "log").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"id": "7", "epi')
+    command = [sys.executable, str(SERVE / "table.py"), str(tmp_path / "log"), str(tmp_path / "t.csv")]
+    assert "2 episodes, 3 decisions; 3 that" in subprocess.run(command, capture_output=True, text=True).stdout
+    assert (tmp_path / "t.csv").read_text().splitlines() == [
+        "episode,ward,action_0,action_1,reward,ended,age",
+        "a,north,0.1,0.2,1.5,0,",
+        "a,north,0.3,0.4,1.5,1,3",
+        "6,south,0.7,0.8,1.5,1,9",
+    ]
