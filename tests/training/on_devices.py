@@ -2,6 +2,8 @@
 on one of them and on all. Prints the largest difference of the states, whether the devices exchanged anything, and how
 far a run on one device gets from itself when its first parameters are changed in their last bit.
 
+A name may have a kind in front: `fast:` learns with rates of 3e-3, `seeds:` has two seeds, `stream:` reads the log in
+batches.
 With JAX_ENABLE_X64=1 the states and the data are in double precision: there only a fault can make a difference.
 """
 
@@ -25,12 +27,13 @@ from odice.types import Spec
 from tests.algos.test_contract import pushes, tiny
 
 BATCH, UPDATES, PIECE = 64, 200, 50
+KINDS = {"": {}, "fast": {"fast": True}, "seeds": {"seeds": 2}, "stream": {"stream": True}}
 
 
-def build(name: str, **more):
-    """The algorithm with small networks and its own learning rates."""
-    small = {key: value for key, value in tiny(name).items() if not key.endswith("lr")}
-    return entry(name).build(resolve("x", algo=name, **small, **more).config, Spec(3, 2))
+def build(name: str, fast: bool = False):
+    """The algorithm with small networks, and its own learning rates or those of the contract test."""
+    small = {key: value for key, value in tiny(name).items() if fast or not key.endswith("lr")}
+    return entry(name).build(resolve("x", algo=name, **small).config, Spec(3, 2))
 
 
 def widened(tree):
@@ -49,23 +52,33 @@ def nudged(tree, size: float):
     return jax.tree.unflatten(tree_of, leaves)
 
 
-def trained(algo, devices: Devices | None, *, seeds: int = 0, stream: bool = False, nudge: float = 0.0):
-    """The states after every piece of the updates, and the compiled program's text."""
-    log = odice.load(pushes())
-    columns = make_columns(MAKERS, log, 0.5)
-    rows = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
-    rows = widened(rows._replace(expert=np.arange(100, dtype=np.int32)))
-    source = Streamed(log, "qlearning") if stream else put(rows, devices and devices.everywhere)
-    chunk = (StreamedChunk if stream else make_chunk)(algo, BATCH, PIECE, seeds=bool(seeds), devices=devices)
-    begin = lambda seed: nudged(widened(initial_state(algo, seed)), nudge)
-    seed = jnp.arange(seeds) if seeds else 0
-    state = jax.jit(jax.vmap(begin) if seeds else begin, out_shardings=devices and devices.state(bool(seeds)))(seed)
-    text = "" if stream else chunk.lower(state, source, seed, 0).compile().as_text()
-    states = []
-    for first in range(0, UPDATES, PIECE):
-        state, _ = chunk(state, source, seed, first)
-        states.append(jax.device_get(state))
-    return states, text
+class Program:
+    """The updates of an algorithm on some devices, compiled once."""
+
+    def __init__(self, algo, devices: Devices | None, *, seeds: int = 0, stream: bool = False):
+        log = odice.load(pushes())
+        columns = make_columns(MAKERS, log, 0.5)
+        rows = to_transitions(log, columns=columns | {"credit": columns["return_to_go"]})
+        rows = widened(rows._replace(expert=np.arange(100, dtype=np.int32)))
+        self._source = Streamed(log, "qlearning") if stream else put(rows, devices and devices.everywhere)
+        self._number = int if stream else jnp.asarray
+        self._seed = jnp.arange(seeds) if seeds else self._number(0)
+        self._begin = lambda nudge: jax.jit(
+            (jax.vmap if seeds else lambda one: one)(lambda seed: nudged(widened(initial_state(algo, seed)), nudge)),
+            out_shardings=devices and devices.state(bool(seeds)),
+        )(self._seed)
+        self._chunk = (StreamedChunk if stream else make_chunk)(algo, BATCH, PIECE, seeds=bool(seeds), devices=devices)
+        self.text = ""
+        if not stream:
+            self._chunk = self._chunk.lower(self._begin(0.0), self._source, self._seed, self._number(0)).compile()
+            self.text = self._chunk.as_text()
+
+    def train(self, nudge: float = 0.0):
+        """The state after all updates; `nudge` changes the first parameters by so large a share."""
+        state = self._begin(nudge)
+        for first in range(0, UPDATES, PIECE):
+            state, _ = self._chunk(state, self._source, self._seed, self._number(first))
+        return jax.device_get(state)
 
 
 def apart(a, b) -> float:
@@ -75,18 +88,19 @@ def apart(a, b) -> float:
     return max(float(np.max(np.abs(x - y) / np.maximum(1.0, np.abs(x)))) for x, y in wide)
 
 
-def compare(name: str, **options) -> dict[str, float]:
-    algo = build(name)
-    last_bit = float(jnp.finfo(jnp.zeros(()).dtype).eps)
-    one, _ = trained(algo, None, **options)
-    near, _ = trained(algo, None, nudge=last_bit, **options)
-    several, text = trained(algo, choose_devices("all", BATCH, options.get("seeds") or 1), **options)
-    facts = {"apart": apart(one[-1], several[-1]), "nudged": apart(one[-1], near[-1])}
-    return {**facts, "all_reduces": text.count(" all-reduce("), "bits": 8 * np.dtype(jnp.zeros(()).dtype).itemsize}
+def compare(name: str, fast: bool = False, **options) -> dict[str, float]:
+    algo = build(name, fast)
+    one = Program(algo, None, **options)
+    several = Program(algo, choose_devices("all", BATCH, options.get("seeds") or 1), **options)
+    alone = one.train()
+    facts = {"apart": apart(alone, several.train()), "all_reduces": several.text.count(" all-reduce(")}
+    if not options.get("stream"):
+        facts["nudged"] = apart(alone, one.train(float(jnp.finfo(jnp.zeros(()).dtype).eps)))
+    return {**facts, "bits": 8 * np.dtype(jnp.zeros(()).dtype).itemsize}
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         kind, _, algorithm = name.rpartition(":")
-        options = {"": {}, "seeds": {"seeds": 2}, "stream": {"stream": True}}[kind]
+        options = KINDS[kind]
         print(json.dumps({"name": name, "devices": len(jax.devices()), **compare(algorithm, **options)}), flush=True)

@@ -43,6 +43,7 @@ def test_the_state_is_that_of_one_device():
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_every_algorithm_is_that_of_one_device(name):
     (row,) = on_devices(8, name)
+    print(json.dumps(row))  # `pytest -s` shows the numbers
     assert row["apart"] < 1e-5, row
     assert row["all_reduces"], row
 
