@@ -82,15 +82,19 @@ def prepare(settings: Settings, dataset: Dataset):
 
 
 def stacked(parts: list[Transitions]) -> tuple[Transitions, np.ndarray]:
-    """Transitions of several logs in one, padded to the longest; and how many each has."""
+    """Transitions of several logs in one, padded to the longest; and how many each has. Of the first states of
+    episodes, each log keeps as many as the one with the fewest."""
     sizes = np.array([part.size for part in parts])
+    firsts = [np.random.default_rng(0).permutation(np.asarray(part.initial)) for part in parts]
+    fewest = min(map(len, firsts))
 
     def stack(*arrays):
         longest = max(len(array) for array in arrays)
         pad = lambda array: np.concatenate([array, np.repeat(array[-1:], longest - len(array), axis=0)])
         return jnp.asarray(np.stack([pad(array) for array in arrays]))
 
-    return jax.tree.map(stack, *(part._replace(initial=None) for part in parts)), sizes
+    cut = [part._replace(initial=first[:fewest]) for part, first in zip(parts, firsts, strict=True)]
+    return jax.tree.map(stack, *cut), sizes
 
 
 def train(algo, batch_size: int, data: Transitions, sizes: np.ndarray, seeds: list[int], steps: int, parts: int):
@@ -104,6 +108,9 @@ def train(algo, batch_size: int, data: Transitions, sizes: np.ndarray, seeds: li
         if data.chosen is not None:
             apart = jax.random.randint(jax.random.fold_in(for_rows, 1), (batch_size,), 0, size)
             batch = batch._replace(chosen=data.batch(data.chosen[apart]))
+        if algo.initial_states:
+            first = jax.random.randint(jax.random.fold_in(for_rows, 2), (batch_size,), 0, len(data.initial))
+            batch = batch._replace(initial_obs=data.obs[data.initial[first]])
         state, _ = algo.update(state, batch, for_update)
         return (state, key), None
 
