@@ -31,6 +31,7 @@ from odice.data.meta import Meta
 from odice.data.readers import table as reader
 from odice.data.readers.columns import is_category
 from odice.data.readers.encode import MAX_CATEGORIES, categories
+from odice.data.readers.episodes import between_flags, group
 from odice.data.readers.files import LogFile, list_files, local_copies
 from odice.data.readers.scan import scan
 from odice.data.schema import Schema
@@ -238,9 +239,9 @@ class _Copy:
         bound = self._bound
         if bound.one_step:
             return np.arange(len(window.table))
-        order, episodes = reader.group(window.table, window.file - window.file[0], bound, self._source)
+        order, episodes = group(window.table, window.file - window.file[0], bound, self._source)
         if episodes is None:
-            return reader.between_flags(window.table, bound, self._source)
+            return between_flags(window.table, bound)
         if order is None:
             return episodes
         inverse = np.empty(len(order), np.int64)
