@@ -35,6 +35,8 @@ FILES = (
     "policy/best/policy.json",
 )
 SMALL = [
+    "--algo",
+    "odice",
     "--value-hidden",
     "32",
     "--policy-hidden",

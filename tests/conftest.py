@@ -22,6 +22,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (folder := open_folder()):
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Programs of tests run for a second at most: to optimize them takes longer than it saves.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # A shell's background job ignores Ctrl-C, and a run respects that; the tests of Ctrl-C must not.
@@ -62,6 +64,17 @@ def pytest_collection_modifyitems(items):
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in PACKAGES_THAT_TRAIN and not item.get_closest_marker("fast"):
             item.add_marker("slow")
+
+
+@pytest.fixture(scope="module")
+def full_optimization():
+    """Compile as users do, for tests of bits that an optimization may change: a fused gather, a fused product."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()
 
 
 MAX_MEMORY = 1_200_000_000

@@ -16,6 +16,7 @@ import pytest
 
 import odice
 from odice.cli.main import main
+from odice.training import forecast
 from tests.test_docs import TEXT, TUTORIALS, blocks, commands
 
 KINDS = ("README.md", "docs/index.md", "docs/start/", "docs/howto/", "docs/reference/", "docs/explanation/")
@@ -136,6 +137,8 @@ def workshop(tmp_path_factory) -> Path:
 def test_commands_run(name, workshop, monkeypatch, capsys):
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("ODICE_DATA", str(workshop / "d4rl"))
+    # A dry run times updates of its algorithm, and first compiles them: tests/cli/test_dry_run.py does that.
+    monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(rate=100.0, start=1.0, state=1000))
     for command in runnable(name):
         if not ELSEWHERE.match(command):
             code = main(small(command))

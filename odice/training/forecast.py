@@ -17,7 +17,7 @@ from odice.data.store import Streamed
 from odice.machine import cores
 from odice.training.compilation import use_cache
 from odice.training.devices import choose_devices, put
-from odice.training.loop import initial_state, make_chunk
+from odice.training.loop import first_state, make_chunk
 from odice.training.prepare import Prepared, prepare
 from odice.training.progress import duration
 from odice.training.settings import Settings
@@ -97,7 +97,7 @@ def time_updates(
     chunk: Any = (StreamedChunk if streamed else make_chunk)(algo, batch_size, length, devices=devices)
     data = source if streamed else put(source, devices and devices.everywhere)
     where = devices.state(False) if devices else None
-    state, step = jax.jit(lambda: initial_state(algo, 0), out_shardings=where)(), 0
+    state, step = first_state(algo, False, where)(0), 0
     kept = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     compiled, until, times = 0.0, math.inf, []
     while len(times) < 2 or time.perf_counter() < until:

@@ -19,7 +19,7 @@ def small_log(tmp_path_factory):
 def test_everything_is_left_and_named_even_without_a_video(small_log, tmp_path, monkeypatch, capsys):
     """LQR cannot be drawn, as Hopper on a machine without graphics."""
     monkeypatch.setattr(demo, "DATA", small_log)
-    monkeypatch.setattr(demo, "SETTINGS", {"algo": "auto", "value_hidden": (8,), "policy_hidden": (8,)})
+    monkeypatch.setattr(demo, "SETTINGS", {"algo": "odice", "value_hidden": (8,), "policy_hidden": (8,)})
     out = tmp_path / "demo"
     assert main(["demo", "--out", str(out), "--steps", "20"]) == 0
     said = capsys.readouterr().out

@@ -16,6 +16,6 @@ def test_kills_lose_nothing(tmp_path):
     assert spec.loader is not None
     chaos = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(chaos)
-    result = chaos.chaos(tmp_path, kills=3)
-    assert result["kills"] == 3
+    result = chaos.chaos(tmp_path, kills=2)
+    assert result["kills"] == 2
     assert chaos.passed(result), result

@@ -13,6 +13,7 @@ from odice.training.loop import initial_state, make_chunk
 from odice.types import Spec, Transitions
 
 SPEC = Spec(4, 2)
+pytestmark = pytest.mark.usefixtures("full_optimization")
 SMALL = {"value_hidden": (16, 16), "policy_hidden": (16,)}
 
 

@@ -16,6 +16,7 @@ from odice.data.transitions import to_transitions
 from odice.training.loop import initial_state, make_chunk
 from odice.training.stream import StreamedChunk
 
+pytestmark = pytest.mark.usefixtures("full_optimization")
 SMALL = {"value_hidden": (16, 16), "policy_hidden": (16,)}
 
 
