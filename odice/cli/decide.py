@@ -72,7 +72,7 @@ def plan(args: Args) -> int:
     """Say what `decide` would do: the columns, the checks, the candidates and their cost."""
     from odice.data.load import load
     from odice.data.schema import Schema
-    from odice.decision.candidates import CANDIDATES
+    from odice.decision.candidates import usual_candidates
     from odice.decision.decide import CHECKPOINT, Task
     from odice.decision.read import checked, is_table, proposed_schema
     from odice.training.forecast import Forecast, forecast, total
@@ -92,11 +92,12 @@ def plan(args: Args) -> int:
     )
     shared = {"env": "none", "steps": args.steps, "holdout": args.holdout, "allow": args.allow, "quiet": True}
     costs: dict[str, Forecast] = {}
-    for name, options in CANDIDATES.items():
+    wanted = usual_candidates(int((1 - args.holdout) * data.n_steps))
+    for name, options in wanted.items():
         if (algo := options["algo"]) not in costs:
             costs[algo] = forecast(resolve(data, checkpoint_every=CHECKPOINT, **shared, **options))
         print(f"  {name:<24}{args.steps:,} updates, {costs[algo]}", flush=True)
-    all_of_them = [costs[options["algo"]] for options in CANDIDATES.values()]
+    all_of_them = [costs[options["algo"]] for options in wanted.values()]
     print(f"{args.out}: {total(all_of_them, args.workers)}, and a page. Judging the policies comes on top.")
     return 0
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 
 from odice import __version__
+from odice.algos.auto import SHARES
 from odice.data.dataset import Dataset
 from odice.decision.read import Say
 from odice.errors import Diverged, Interrupted, OdiceError
@@ -37,6 +38,7 @@ from odice.training.processes import on_disk
 from odice.training.progress import Display, duration, in_notebook, last_row
 from odice.training.run import Run
 from odice.training.settings import resolve
+from odice.training.skill import enough
 from odice.training.train import train
 
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -47,6 +49,15 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "clone": {"algo": "bc"},
 }
 """Name of a candidate -> how it is trained; the slowest first, so that the cores are done at about the same time."""
+
+
+def usual_candidates(rows: int) -> dict[str, dict[str, Any]]:
+    """Return the candidates for so many rows of training.
+
+    Of a short log `auto` needs most episodes, however far it may go; then there is one of it.
+    """
+    near, far = (enough(SHARES[distance], rows) for distance in ("near", "far"))
+    return {name: each for name, each in CANDIDATES.items() if near > far or each.get("distance") != "far"}
 
 
 class Candidate(NamedTuple):
@@ -94,6 +105,12 @@ def train_candidates(
     """
     each = [_candidate(data, name, {**shared, **options}, folder) for name, options in wanted.items()]
     left = [one for one in each if not one.finished]
+    if beside := [one for one in left if one.place.name != _plain(one.name)]:
+        there, now = ", ".join(_plain(one.name) for one in beside), ", ".join(one.place.name for one in beside)
+        say(
+            f"what is in {folder / 'candidates'} as {there} was not made from this log, schema and options, and stays "
+            f"as it is; trained now as {now}"
+        )
     if done := [one.name for one in each if one.finished]:
         say(f"trained already: {', '.join(done)}")
     if workers is None:
@@ -113,7 +130,7 @@ def _candidate(data: Dataset, name: str, options: Mapping[str, Any], folder: Pat
     """A candidate with its folder: the one where it was begun, or a new one."""
     text = json.dumps([data.fingerprint, __version__, dict(options)], sort_keys=True, default=str)
     made_of = hashlib.sha256(text.encode()).hexdigest()
-    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "candidate"
+    plain = _plain(name)
     for number in itertools.count(1):
         place = folder / "candidates" / (plain if number == 1 else f"{plain}-{number}")
         note = place.with_name(f"{place.name}.json")
@@ -126,6 +143,11 @@ def _candidate(data: Dataset, name: str, options: Mapping[str, Any], folder: Pat
         if note.exists() and read_record(note).get("made_of") == made_of:
             return Candidate(name, options, place)
     raise AssertionError
+
+
+def _plain(name: str) -> str:
+    """A candidate's name as that of a folder."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "candidate"
 
 
 def _in_processes(data: Dataset, left: Sequence[Candidate], workers: int, progress: Progress) -> None:

@@ -108,7 +108,7 @@ def decide(
         holdout: Share of the episodes that judge and do not train.
         cost_limit: The most that an episode may cost on average; by default the schema's.
         candidates: Name -> options of `odice.train`; by default a clone, a clone of the best tenth, `auto`
-            near the log and far from it, and IQL.
+            near the log and, if the log is long enough, far from it, and IQL.
         workers: How many candidates are trained at a time, each on a core of its own; by default one on each core.
             With 1 they are trained one after the other in this process, which an algorithm that was registered in it
             needs.
@@ -139,7 +139,7 @@ def decide(
     checked(data, tuple(options.get("allow", ())), say)
     task = Task(log, data, Schema.parse(data.meta.schema or {}, data.meta.source), cost_limit, seed)
     task.check(say, holdout)
-    wanted = training.CANDIDATES if candidates is None else candidates
+    wanted = training.usual_candidates(int((1 - holdout) * data.n_steps)) if candidates is None else candidates
     shared = {"env": "none", "steps": steps, "seed": seed, "holdout": holdout, "checkpoint_every": CHECKPOINT}
     shared |= {"quiet": True, **options}
     runs = training.train_candidates(data, wanted, shared, folder, workers=workers, say=say, quiet=quiet)
@@ -167,7 +167,7 @@ def _concluded(task: Task, runs: Mapping[str, Run], folder: Path, schema: Path |
         judgment,
         health=dict(policies[best.name].about.get("health") or {}),
         candidates=[candidate_row(item, judgments.get(item.name)) for item in selection.ranked],
-        paths=Paths(task.data.meta.source, str(schema or ""), str(path)),
+        paths=Paths(str(task.log) if isinstance(task.log, str | Path) else "LOG", str(schema or ""), str(path)),
         span=time_span(task.log, task.schema),
     )
     _write(decision, page)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from odice.evaluation.ope.select import Ranked
 
 POWER = 0.8
+ROOM, AT_BOUND = 0.2, 0.01
+"""Of the range of the returns, how much is added where less than this share of the episodes is at its end."""
 WAYS = {
     "fqe": "a model learned from the log that predicts what follows",
     "importance": "logged episodes, weighted by how much they resemble the policy",
@@ -48,6 +53,8 @@ class Trial:
     episodes: int | None
     parallel: bool
     """Whether as many episodes without the policy are needed at the same time."""
+    possible: Sequence[str]
+    """The least and the most that an episode can earn, as far as the log shows."""
     command: str
 
 
@@ -113,6 +120,7 @@ def decision_page(
         ways=[WAYS.get(name, name) for name in judgment.gain.by],
         checks=_checks(judgment, health),
         trial=_trial(returns, judgment, paths, counted) if answer != STAY else None,
+        export=shlex.join(["odice", "export", paths.policy, "--onnx", "policy.onnx"]) if paths.policy else "",
         sure=answer == TRY,
         per=per,
         per_many="decisions" if per == "decision" else "episodes",
@@ -291,7 +299,10 @@ def _training(health: dict[str, Any]) -> Checked:
     if isinstance(memorized, float) and memorized > 0.05:
         more = f" On new episodes it predicts actions {memorized:.0%} worse than on those it learned from."
     said = str(health.get("says", verdict)).removeprefix(f"{verdict}: ")
-    begin = {"watch": "The check of the training warns", REFUSED: "The training did not pass its check"}
+    begin = {
+        "watch": "The check of the training has a warning, for those who know the method",
+        REFUSED: "The training did not pass its check",
+    }
     text = f"{begin.get(verdict, 'The check of the training says')}: {said}.{more}"
     if verdict in ("good", "not checked"):
         return Checked("good" if verdict == "good" else "not checked", "Training", text)
@@ -304,21 +315,28 @@ def _trial(returns: np.ndarray, judgment: Judgment, paths: Paths, counted: int |
     gain = min(judgment.gain.change.mean if bound is None else bound, 0.9 * room)
     if gain <= 0:
         return None
-    words = ["odice trial TRIAL.csv", f"--control {paths.log}", f"--gain {gain:.4g}"]
-    words += ["--range {:.6g} {:.6g}".format(*_around(float(returns.min()), float(returns.max())))]
-    words += [f"--horizon {counted}"] if counted is not None else []
-    words += [f"--schema {paths.schema}"] if paths.schema else []
-    words += [f"--policy {paths.policy}"] if paths.policy else []
-    episodes = episodes_needed(returns, gain, power=POWER)
-    if episodes is not None:
-        return Trial(gain, episodes, False, " ".join(words))
+    ends = [f"{end:.10g}" for end in _possible(returns)]
+    words = ["--gain", f"{gain:.4g}", "--range", *ends]
+    words += ["--horizon", str(counted)] if counted is not None else []
+    words += ["--schema", paths.schema] if paths.schema else []
+    words += ["--policy", paths.policy] if paths.policy else []
+    command = lambda control: shlex.join(["odice", "trial", "TRIAL.csv", "--control", control, *words])
+    needed = partial(episodes_needed, returns, gain, limits=(float(ends[0]), float(ends[1])), power=POWER)
+    if (episodes := needed()) is not None:
+        return Trial(gain, episodes, False, ends, command(paths.log))
     # A short log leaves too much in doubt to compare with; a group at the same time does not.
-    words[1] = "--control CONTROL.csv"
-    return Trial(gain, episodes_needed(returns, gain, power=POWER, parallel=True), True, " ".join(words))
+    return Trial(gain, needed(parallel=True), True, ends, command("CONTROL.csv"))
 
 
-def _around(low: float, high: float) -> tuple[float, float]:
-    """The range of the returns, rounded outwards to three digits, so that none of them is outside."""
+def _possible(returns: np.ndarray) -> tuple[float, float]:
+    """What an episode can earn, to be fixed before a trial: the range of the log, rounded outwards to three digits.
+
+    An end that few episodes reach is no bound (a best day, say, is not the best possible), and gets room beyond it.
+    """
+    low, high = float(returns.min()), float(returns.max())
+    room = ROOM * (high - low)
+    low -= room * (np.mean(returns == low) < AT_BOUND)
+    high += room * (np.mean(returns == high) < AT_BOUND)
     unit = 10.0 ** (math.floor(math.log10(max(high - low, 1e-9))) - 2)
     return math.floor(low / unit) * unit, math.ceil(high / unit) * unit
 

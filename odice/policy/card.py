@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from odice.encoding import Column, size
+from odice.policy.rows import commonest
 
 if TYPE_CHECKING:
     from odice.policy.policy import Policy
@@ -22,14 +24,14 @@ def model_card(policy: Policy) -> str:
     facts = {
         "algorithm": about.get("algorithm") or "unknown",
         "environment": policy.env_id or "none (trained without one)",
-        "observation": f"vector of {policy.obs_dim}, {'normalized inside' if policy.obs_mean is not None else 'raw'}",
+        "observation": _observation(policy),
         "action": _actions(policy),
         "network": policy.layout.words,
         "gradient updates": about.get("step"),
         **{f"data {key}": value for key, value in data.items()},
     }
     lines = [
-        f"# Policy: {_cell(about.get('algorithm') or 'unknown')} for {_cell(policy.env_id or 'an unnamed task')}",
+        f"# Policy: {_cell(about.get('algorithm') or 'unknown')} for {_cell(_task(policy))}",
         "",
         "A deterministic policy learned offline, from a fixed log of decisions, with `odice`.",
         "",
@@ -53,6 +55,8 @@ def model_card(policy: Policy) -> str:
         *_use(policy),
         "```",
         "",
+        "As one file for other programs: `odice export PATH/TO/THIS/FOLDER --onnx policy.onnx`.",
+        "",
         "It has only seen the states of its data: check it where it will act, first in simulation or under "
         "supervision.",
         "",
@@ -66,13 +70,38 @@ def model_card(policy: Policy) -> str:
     return "\n".join(lines)
 
 
+def _task(policy: Policy) -> str:
+    return policy.env_id or ", ".join(policy.action_names) or "an unnamed task"
+
+
+def _observation(policy: Policy) -> str:
+    """What goes in, by name where the log has names."""
+    inside = "normalized inside" if policy.obs_mean is not None else "raw"
+    if names := [column["name"] for column in policy.columns]:
+        return f"{_some(names)}; {policy.obs_dim} numbers once words are encoded, {inside}"
+    names = list(policy.guard.names) if policy.guard is not None else []
+    return f"{_some(names) if names else f'vector of {policy.obs_dim}'}, {inside}"
+
+
 def _actions(policy: Policy) -> str:
     """What comes out, by name where the log has names."""
-    names = ", ".join(policy.action_names)
+    names = policy.action_names
     if policy.discrete:
         words = f": {', '.join(policy.choices)}" if policy.choices else ""
-        return f"{f'{names}, ' if names else ''}one of {policy.action_dim}{words}"
-    return f"{names or f'vector of {policy.action_dim}'}, {_bounds(policy)}"
+        return f"{f'{names[0]}, ' if names else ''}one of {policy.action_dim}{words}"
+    if policy.action_low is None or policy.action_high is None:
+        return f"{_some(names) if names else f'vector of {policy.action_dim}'}, each in [-1, 1]"
+    bounds = zip(policy.action_low.tolist(), policy.action_high.tolist(), strict=True)
+    named = [f"{name} from {low:g} to {high:g}" for name, (low, high) in zip(names, bounds, strict=False)]
+    if named:
+        return _some(named)
+    return f"vector of {policy.action_dim}, from {policy.action_low.tolist()} to {policy.action_high.tolist()}"
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    """Names in a line; of many the first."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _columns(policy: Policy) -> list[str]:
@@ -107,9 +136,25 @@ def _use(policy: Policy) -> list[str]:
             f"action = policy(observation)  # a raw vector of {policy.obs_dim}, or a batch of them; numpy in and out"
         ]
     return [
-        "choice = policy.choose(row)  # a mapping from columns to values; or a list of rows, or a data frame",
+        *_row(policy),
+        "choice = policy.choose(row)  # or a list of rows, or a data frame",
         "choice.action, choice.decision, choice.why",
     ]
+
+
+def _row(policy: Policy) -> list[str]:
+    """A row to try it with: the averages of the log, and of words the commonest."""
+    lines, at = ["row = {"], 0
+    for column in policy.columns:
+        if values := column.get("values"):
+            value: Any = commonest(policy, values, at)
+        else:
+            center = policy.guard.center[at:] if policy.guard is not None else [0.0] * column.get("width", 1)
+            numbers = [float(f"{each:.3g}") for each in center[: column.get("width", 1)]]
+            value = numbers if "width" in column else numbers[0]
+        lines.append(f"    {column['name']!r}: {value!r},")
+        at += size(column)
+    return [*lines, "}"]
 
 
 def _health(health: dict[str, Any]) -> list[str]:
@@ -119,12 +164,6 @@ def _health(health: dict[str, Any]) -> list[str]:
     measures = health.get("measures")  # a file may hold anything there
     known = {key: value for key, value in measures.items() if value is not None} if isinstance(measures, dict) else {}
     return [f"**{_cell(health.get('says'))}**", "", *_table(("measure", "value"), known)]
-
-
-def _bounds(policy: Policy) -> str:
-    if policy.action_low is None or policy.action_high is None:
-        return "each in [-1, 1]"
-    return f"from {policy.action_low.tolist()} to {policy.action_high.tolist()}"
 
 
 def _table(head: tuple[str, str], rows: dict[str, Any]) -> list[str]:

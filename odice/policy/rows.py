@@ -69,7 +69,7 @@ def replaced(policy: Policy, row: Mapping[str, Any]) -> tuple[dict[str, Any], li
     for column in policy.columns:
         values = column.get("values")
         if values and not _is_known(row.get(column["name"]), column):
-            common = _commonest(policy, values, at)
+            common = commonest(policy, values, at)
             value = row.get(column["name"])
             what = "missing" if _is_missing(value) else f"{str(value)[:40]!r}, which the log does not have"
             said.append(f"{column['name']} is {what}; {common!r}, the commonest, stands in its place")
@@ -88,7 +88,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
-def _commonest(policy: Policy, values: Any, at: int) -> str:
+def commonest(policy: Policy, values: Any, at: int) -> str:
     """The value whose indicator has the largest mean in the log, which the guard keeps."""
     if policy.guard is None:
         return values[0]

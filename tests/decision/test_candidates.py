@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from odice.data.build import from_steps
-from odice.decision.candidates import train_candidates
+from odice.decision.candidates import CANDIDATES, train_candidates, usual_candidates
 from odice.errors import OdiceError
 from odice.training.run import Run
 
@@ -31,6 +31,11 @@ def log(episodes=60, seed=0):
 
 def state(run: Run) -> str:
     return run.result["state_sha256"]
+
+
+def test_what_would_be_the_same_twice_is_trained_once():
+    assert usual_candidates(100_000) == CANDIDATES
+    assert set(CANDIDATES) - set(usual_candidates(5_000)) == {"auto far from it"}
 
 
 @pytest.mark.slow
@@ -58,7 +63,7 @@ def test_a_candidate_that_cannot_be_trained_is_one_sentence(tmp_path):
 SCRIPT = """
 import sys
 from tests.decision.test_candidates import SHARED, TWO, log
-from odice.decision.candidates import train_candidates
+from odice.decision.candidates import CANDIDATES, train_candidates, usual_candidates
 from odice.errors import exit_code
 from pathlib import Path
 many = {name: {**options, "steps": 4000} for name, options in TWO.items()}
@@ -68,28 +73,38 @@ sys.exit(exit_code(work))
 """
 
 
-@pytest.mark.slow
-def test_a_stopped_command_continues_and_ends_with_the_same_policies(tmp_path):
-    """Ctrl-C reaches both workers, which save; the same command then gives what an undisturbed one gives."""
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    start = lambda folder: subprocess.Popen(
+def start(folder):
+    return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    process = start(stopped)
+
+
+def finish(folder):
+    said, _ = (process := start(folder)).communicate(timeout=240)
+    assert process.returncode == 0, said
+    return {name: state(Run.open(folder / "candidates" / name)) for name in TWO}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return finish(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_command_continues_and_ends_with_the_same_policies(number, undisturbed, tmp_path):
+    """Ctrl-C reaches both workers, which save; they also do if the command is killed. The same command continues."""
+    process = start(tmp_path)
     until = time.monotonic() + 120
-    while not list(stopped.glob("candidates/*/checkpoints/*")) and time.monotonic() < until:
+    while not list(tmp_path.glob("candidates/*/checkpoints/*")) and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, said
-    assert "Run the same command again to continue." in said
-    assert not list(stopped.glob("candidates/*/result.json"))
-    for folder in (stopped, whole):
-        said, _ = (again := start(folder)).communicate(timeout=240)
-        assert again.returncode == 0, said
-    for name in TWO:
-        one, two = (Run.open(folder / "candidates" / name) for folder in (stopped, whole))
-        assert state(one) == state(two)
+    process.send_signal(number)
+    process.wait(timeout=120)
+    assert not list(tmp_path.glob("candidates/*/result.json"))
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Run the same command again to continue." in process.stdout.read()
+    assert finish(tmp_path) == undisturbed
 
 
 def test_a_link_in_the_place_of_a_candidate_is_refused(tmp_path):

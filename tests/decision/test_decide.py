@@ -1,7 +1,10 @@
 """From a table to a decision: what is written, what is said, and that nothing unsafe is advised."""
 
+import html
 import json
 import os
+import re
+import shlex
 import signal
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import odice
 from odice.cli.main import main
 from odice.decision.advice import advice
 from odice.decision.judge import judge
-from odice.decision.page import _around
+from odice.decision.page import _possible
 from odice.errors import Interrupted, OdiceError
 from odice.training.interrupt import Stop
 
@@ -39,7 +42,7 @@ def shop(path, episodes=240, seed=0):
 
 @pytest.fixture(scope="module")
 def decided(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("decision")
+    folder = tmp_path_factory.mktemp("a decision")  # a name that a shell would take apart
     lines = []
     log = shop(folder / "shop.csv")
     decision = odice.decide(log, out=folder / "out", steps=300, candidates=CANDIDATES, workers=1, say=lines.append)
@@ -71,6 +74,17 @@ def test_the_same_call_continues_and_decides_the_same(decided):
     assert any("schema.toml" in line for line in lines)  # what a person may have corrected is kept
 
 
+def test_an_interrupt_while_judging_loses_nothing(decided, monkeypatch):
+    """As a notebook's stop button does it."""
+    log, decision, _ = decided
+    call = lambda: odice.decide(log, out=decision.page.parent, steps=300, candidates=CANDIDATES, quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("odice.decision.decide.select", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert call().to_dict() == decision.to_dict()
+
+
 def test_a_corrected_schema_trains_anew_beside_what_is_there(decided, tmp_path):
     """What was trained from other columns is neither used nor overwritten."""
     log, _, _ = decided
@@ -79,7 +93,8 @@ def test_a_corrected_schema_trains_anew_beside_what_is_there(decided, tmp_path):
     schema = one / "schema.toml"
     before = (one / "candidates" / "clone" / "result.json").read_bytes()
     schema.write_text(schema.read_text().replace('reward = "revenue"', 'reward = "revenue - cost"'))
-    odice.decide(log, out=one, **options)
+    odice.decide(log, out=one, say=(lines := []).append, **options)
+    assert any(line.startswith("what is in") and "trained now as clone-2" in line for line in lines)
     assert (one / "candidates" / "clone" / "result.json").read_bytes() == before
     assert (one / "candidates" / "clone-2" / "result.json").exists()
 
@@ -132,11 +147,34 @@ def test_the_run_remembers_its_schema(decided, capsys, tmp_path):
     assert "Policies that were compared" in (tmp_path / "select.html").read_text()
 
 
-@pytest.mark.parametrize(("low", "high"), [(-7.8000001, 30.1000004), (0.0, 1.0), (0.0, 0.0), (12345.6, 12999.9)])
-def test_the_range_of_a_trial_holds_every_return(low, high):
-    least, most = (float(f"{end:.6g}") for end in _around(low, high))
-    assert least <= low
-    assert most >= high
+def test_the_commands_of_the_page_work_when_pasted(decided, tmp_path, monkeypatch, capsys):
+    _, decision, _ = decided
+    monkeypatch.chdir(tmp_path)
+    shop(tmp_path / "TRIAL.csv", 60, seed=1)
+    shop(tmp_path / "CONTROL.csv", 60, seed=2)  # where the log is too short to compare with
+    commands = [html.unescape(text) for text in re.findall(r"<code>(odice .*?)</code>", decision.page.read_text())]
+    assert [command.split()[1] for command in commands] == ["export", "trial"]
+    for command in commands:
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert (tmp_path / "policy.onnx").exists()
+    assert re.search(r"the policy was followed in \d+%", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("returns", "least", "most"),
+    [
+        ([-7.8000001, 0.0, 30.1000004], -15.4, 37.7),  # few are at the ends: more is possible
+        ([0.0, 1.0] * 100, 0.0, 1.0),  # many are: these are bounds
+        ([1_234_560.6, 1_234_999.9] * 10, 1_234_560, 1_235_000),
+        ([0.0] * 200 + [3.0], 0.0, 3.6),
+    ],
+)
+def test_the_range_of_a_trial_holds_every_return(returns, least, most):
+    few = np.array(returns if len(returns) > 3 else np.linspace(returns[0], returns[-1], 301))
+    ends = _possible(few)
+    assert ends == pytest.approx((least, most), rel=1e-9)
+    assert float(f"{ends[0]:.10g}") <= few.min()
+    assert float(f"{ends[1]:.10g}") >= few.max()
 
 
 def test_the_schema_repeats_the_session(decided, tmp_path):
@@ -161,8 +199,11 @@ def test_the_policy_acts_on_rows_and_its_card_names_them(decided):
     assert [each.action for each in policy.choose(pl.DataFrame({"score": [2.0, 2.0]}))] == [choice.action] * 2
     assert policy.guard.explain({"score": 500.0}) == list(far.why)
     card = (decision.policy / "README.md").read_text()
-    for words in ("one of 2: a, b", "| score |", "policy.choose", "more than the log, estimated"):
+    for words in ("one of 2: a, b", "| observation | score; 1 numbers", "| score |", "more than the log, estimated"):
         assert words in card
+    code = card.split("```python\n")[1].split("```")[0].replace("PATH/TO/THIS/FOLDER", str(decision.policy))
+    exec(code, names := {})  # what the card says works when pasted
+    assert names["choice"].decision == "act"
 
 
 def test_what_health_refuses_is_never_advised(decided):

@@ -227,9 +227,17 @@ def test_a_decision_changes_nothing_behind_a_link(name, victim, tmp_path):
 
 
 def test_a_candidate_is_trained_beside_a_folder_that_is_not_its_own(victim, tmp_path):
-    put_link(tmp_path / "decision" / "candidates" / "clone" / "checkpoints", victim)
+    """And is continued in its own, unless that has a link now."""
+    candidates = tmp_path / "decision" / "candidates"
+    put_link(candidates / "clone" / "checkpoints", victim)
     before = state(victim)
-    options = {"candidates": {"clone": RUN}, "steps": 20, "allow": ("all",)}
-    odice.decide(odice.load(line_log(discrete=True)), out=tmp_path / "decision", **options)
-    assert (tmp_path / "decision" / "candidates" / "clone-2" / "result.json").exists()
+    data, lines = odice.load(line_log(discrete=True)), []
+    options = {"candidates": {"clone": RUN}, "steps": 20, "allow": ("all",), "workers": 1, "say": lines.append}
+    odice.decide(data, out=tmp_path / "decision", **options)
+    assert (candidates / "clone-2" / "result.json").exists()
+    assert any("candidates as clone was not made from this log" in line for line in lines)
+    (candidates / "clone-2" / "result.json").unlink()
+    put_link(candidates / "clone-2" / "checkpoints", victim)
+    with pytest.raises(OdiceError, match="clone-2/checkpoints is a symbolic link"):
+        odice.decide(data, out=tmp_path / "decision", **options)
     assert state(victim) == before
