@@ -221,6 +221,7 @@ def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     Path("example.py").write_text(code)
     result = runpy.run_path("example.py")
     assert np.shape(result["policy"](result["obs"])) == (10_000, 1)
+    # the best policy, tanh(obs), agrees with this log by 0.42, which is "watch"; a run on its way there may be "good"
     assert result["run"].result["health"]["verdict"] in ("good", "watch")
     assert "better than the behavior" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from odice.evaluation.ope.intervals import ALPHA
 from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.ope.verdict import FEW_EPISODES, MAX_OUTSIDE
 from odice.reports import html
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
 TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be said"
+SURE = f"{100 * (1 - ALPHA):.3g} % sure"
+"""Of everything that is said about the policy which was chosen, however many it was chosen from."""
 
 
 def number(value: float | None) -> str:
@@ -49,10 +52,10 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
         could = f": it may reach {number(cost.policy.high)}" if cost.supported else ""
         limit = f"the limit of {number(judgment.limit)} per {per}"
         return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within {limit}{could}."
-    sure = f"{100 * verdict.confidence:.3g} % sure, a bound on one side"
     return TRY, (
         f"The log supports that the policy earns at least {number(verdict.lower_bound)} more per {per} than what is "
-        f"done today ({sure}). An estimate is not a trial: confirm it before it is used everywhere."
+        f"done today ({SURE}, a bound on one side). An estimate is not a trial: confirm it before it is used "
+        "everywhere."
     )
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from odice.decision.advice import STAY, TRY, advice, number, signed
+from odice.decision.advice import STAY, SURE, TRY, advice, number, signed
 from odice.decision.judge import Effect, Judgment, effect
 from odice.evaluation.changes import action_names, changes
+from odice.evaluation.ope.intervals import ALPHA
 from odice.evaluation.ope.select import REFUSED
 from odice.evaluation.trial import episodes_needed
 from odice.reports import html
@@ -114,7 +115,8 @@ def decision_page(
         changes=changes(policy, data),
         effects=[_row(item) for item in effects],
         bars=_interval_bars(judgment.gain, float(returns.min()), float(returns.max())),
-        certain=f"{100 * estimates.verdict.confidence:.3g}",
+        certain=SURE,
+        each=100 * estimates.verdict.confidence if estimates.verdict.confidence > 1 - ALPHA else None,
         sentence=_gain_sentence(judgment, per),
         cost=_cost_sentence(judgment, per),
         ways=[WAYS.get(name, name) for name in judgment.gain.by],
@@ -181,12 +183,11 @@ def _shares(data: Dataset) -> list[tuple[str, float]]:
 def _gain_sentence(judgment: Judgment, per: str) -> str:
     gain, bound = judgment.gain.change, judgment.estimates.verdict.lower_bound
     about = f"about {number(abs(gain.mean))} {'more' if gain.mean >= 0 else 'less'} per {per} than today"
-    sure = f"{100 * judgment.estimates.verdict.confidence:.3g} % sure"
     if not judgment.gain.supported:
         return f"That is not known. A model learned from the log expects {about}; nothing in the log confirms it."
     if bound is not None:
-        return f"The policy would earn {about}, and at least {number(bound)} more ({sure})."
-    return f"The policy would earn {about}: between {signed(gain.low)} and {signed(gain.high)} ({sure})."
+        return f"The policy would earn {about}, and at least {number(bound)} more ({SURE})."
+    return f"The policy would earn {about}: between {signed(gain.low)} and {signed(gain.high)} ({SURE})."
 
 
 def _range(item: Any) -> str:

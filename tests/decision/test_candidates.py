@@ -99,11 +99,11 @@ def test_a_stopped_command_continues_and_ends_with_the_same_policies(number, und
     while not list(tmp_path.glob("candidates/*/checkpoints/*")) and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(number)
-    process.wait(timeout=120)
+    said, _ = process.communicate(timeout=120)
     assert not list(tmp_path.glob("candidates/*/result.json"))
     if number == signal.SIGINT:
-        assert process.returncode == 130
-        assert "Run the same command again to continue." in process.stdout.read()
+        assert process.returncode == 130, said
+        assert "Run the same command again to continue." in said
     assert finish(tmp_path) == undisturbed
 
 
