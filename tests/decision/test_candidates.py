@@ -79,32 +79,26 @@ def start(folder):
     )
 
 
-def finish(folder):
-    said, _ = (process := start(folder)).communicate(timeout=240)
-    assert process.returncode == 0, said
-    return {name: state(Run.open(folder / "candidates" / name)) for name in TWO}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return finish(tmp_path_factory.mktemp("undisturbed"))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_command_continues_and_ends_with_the_same_policies(number, undisturbed, tmp_path):
+def test_a_stopped_and_a_killed_command_continue_and_end_with_the_same_policies(tmp_path):
     """Ctrl-C reaches both workers, which save; they also do if the command is killed. The same command continues."""
-    process = start(tmp_path)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("candidates/*/checkpoints/*")) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=120)
-    assert not list(tmp_path.glob("candidates/*/result.json"))
-    if number == signal.SIGINT:
-        assert process.returncode == 130, said
-        assert "Run the same command again to continue." in said
-    assert finish(tmp_path) == undisturbed
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    checkpoints = lambda: set(stopped.glob("candidates/*/checkpoints/*"))
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        before, process, until = checkpoints(), start(stopped), time.monotonic() + 120
+        while checkpoints() <= before and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == code, said
+        assert code != 130 or "Run the same command again to continue." in said
+        assert not list(stopped.glob("candidates/*/result.json"))
+    for folder in (stopped, whole):
+        said, _ = (again := start(folder)).communicate(timeout=240)
+        assert again.returncode == 0, said
+    for name in TWO:
+        one, two = (Run.open(folder / "candidates" / name) for folder in (stopped, whole))
+        assert state(one) == state(two)
 
 
 def test_a_link_in_the_place_of_a_candidate_is_refused(tmp_path):
