@@ -45,11 +45,16 @@ def commands(name: str) -> list[list[str]]:
 
 
 @functools.cache
-def flags(*command: str) -> set[str]:
-    """The flags that a command's help names."""
+def explained(*command: str) -> str:
+    """A command's help."""
     with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
         main([*command, "--help-all" if command[0] in ("train", "imitate") else "--help"])
-    return set(re.findall(r"--[a-z0-9-]+", said.getvalue()))
+    return said.getvalue()
+
+
+def flags(*command: str) -> set[str]:
+    """The flags that a command's help names."""
+    return set(re.findall(r"--[a-z0-9-]+", explained(*command)))
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if commands(name)])
@@ -82,6 +87,33 @@ def test_python_imports_and_arguments_exist(name):
                 parameters = inspect.signature(getattr(odice, ast.unparse(node.func)[6:])).parameters
                 if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
                     assert {each.arg for each in node.keywords} <= {*parameters, None}, ast.unparse(node)
+
+
+PRIVATE = re.compile(
+    r"\bhouse\b|\brooms\b|\bha(?:s|ve|d) a say\b|\bheard\b|\btold\b(?! from| apart)|\bleaves the (?:data|log)\b"
+    r"|one_after_the_other|\bused to be\b|\bany ?more\b|\bcells? (?:trains?|is trained|are trained|that failed)\b",
+    re.IGNORECASE,
+)
+"""Words of our own, and history: pages and help are for those who do not know either."""
+
+
+def test_pages_help_and_docstrings_have_no_words_of_our_own():
+    texts = {name: text for name, text in TEXT.items() if name != "CHANGELOG.md"}
+    texts |= {f"odice {name} --help": explained(name) for name in COMMANDS}
+    texts |= {f"odice.{name}": inspect.getdoc(getattr(odice, name)) or "" for name in odice.__all__}
+    assert not [(name, found[0]) for name, text in texts.items() for found in PRIVATE.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "text", ["each head has a say", "a cell trains", "the run is told", "it stops no one any more"]
+)
+def test_private_words_are_found(text):
+    assert PRIVATE.search(text)
+
+
+@pytest.mark.parametrize("text", ["a cell of the maze", "luck has to be told from skill", "many more", "a warehouse"])
+def test_the_words_of_others_are_not(text):
+    assert not PRIVATE.search(text)
 
 
 FILE = re.compile(r"(?<![\w/.-])((?:odice|tests|benchmarks|examples|docs)/[\w/.-]+\.(?:py|md|toml|png|ipynb|json))\b")

@@ -1,38 +1,62 @@
 """The commands of the pages are run, in one process, on small stand-ins for the files that they name.
 
-Training commands get `--dry-run`: the data are read and every setting is resolved. What would take minutes, a network
-or a cluster is listed in `ELSEWHERE`; tests/test_docs.py checks the flags of those, and each has tests of its own. The
-same holds for blocks of Python.
+What trains for long gets `--dry-run`: the data are read and every setting is resolved, only no updates are timed.
+`decide` trains one small candidate, `demo` 20 updates. What needs a cluster is listed in `ELSEWHERE`;
+tests/test_docs.py checks the flags of those, and each has tests of its own. The same holds for blocks of Python.
 """
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import polars
 import pytest
 
 import odice
+from odice.algos.bc import BCConfig
 from odice.cli.main import main
+from odice.collection import forecast as collection_forecast
+from odice.data.preprocess import Fitted
+from odice.decision import candidates
+from odice.envs import ogbench
+from odice.experiments import demo
 from odice.training import forecast
+from odice.training.loop import initial_state
+from tests.d4rl_files import write_all
+from tests.data import test_ogbench
+from tests.data.test_minari_envs import record
 from tests.test_docs import TEXT, TUTORIALS, blocks, commands
 
 KINDS = ("README.md", "docs/index.md", "docs/start/", "docs/howto/", "docs/reference/", "docs/explanation/")
 KINDS += ("docs/algorithms/",)
-ELSEWHERE = re.compile(
-    r"(demo|toy|theory|decide|trial|reproduce|suite make|data collect|bench)\b"
-    r"|.*(mujoco/|D4RL|antmaze-|--ray|--log wandb|/fast|s3://|decision/|--help|--which selected|--devices \d|--stream)"
-    r"|(data inspect|list)$"
-)
-SKIPPED = re.compile(r"decision/|onnxruntime|Driver|from_network|odice\.collect|mujoco/")
-"""Blocks that train a behavior, use a network, or need the files of another page."""
+ELSEWHERE = re.compile(r".*--ray|decide (one-step|randomized|outcomes|panel)\.csv")
+"""Ray needs a cluster; tests/decision/test_howto.py runs the four pages of `decide`."""
+SKIPPED = re.compile(r"Driver")
+"""Starts processes; tests/sweeps runs it."""
 STANDINS = {
     r"\bLOG\b": "log.parquet",
     r"\bRUN\b": "runs/a",
     r"\bSOURCE\b": "log.parquet",
+    r"\bTRIAL\b": "log.parquet",
+    r"\bFILE\b": "theory.json",
+    r"--seed N\b": "--seed 0",
     r"/shared/": "",
+    r"/fast/log.store": "log.parquet.store",
+    r"s3://bucket/": "",
+    r"(decide|demo|toy) (.*)--out [\w/]+": r"\1 \2--out \1",
+    r"decide \S+": "decide cases.csv --yes",
+    r"reproduce (.*)--data-dir \w+": r"reproduce \1--data-dir D4RL",
+    r"--suite local$": "--suite local --logs hopper-medium-replay",
+    r"--suite-dir DIR": "--suite-dir runs/suite",
+    r"=LOG.hdf5": "=hopper.hdf5",
+    r"--data-dir OGBENCH": "--data-dir ogbench --env none",
+    r"--devices \d": "--devices 1",
+    r"collect (.*--policy .*)--steps \d+": r"collect \1--steps 200",
+    r"runs/x\b": "runs/a",
     r"\$SLURM_ARRAY_TASK_ID": "1",
     r"\$algo": "bc",
     r"\$episode": "1",
@@ -40,7 +64,7 @@ STANDINS = {
     r"--(episodes|seeds) \w+": r"--\1 2",
     r"runs/\*": "runs/a runs/b",
     r"evaluate runs/a$": "evaluate runs/hopper",
-    r"runs/a (.*--which best)": r"runs/hopper \1",
+    r"runs/a (.*--which (best|selected))": r"runs/hopper \1",
     r"runs/first --out report": "runs --out report",
     r"data schema log.csv": "data schema log.csv --out other.toml",
     r"runs/suite/": "",
@@ -56,9 +80,16 @@ def small(command: str) -> list[str]:
     for name, standin in STANDINS.items():
         command = re.sub(name, standin, command)
     words = shlex.split(command)
-    if words[0] in ("train", "imitate", "sweep"):
-        words += [] if "--dry-run" in words else ["--dry-run"]
-        words += [] if {"--algo", "--preset"} & set(words) else ["--algo", "bc"]  # auto measures the log, for seconds
+    trains = words[0] in ("train", "imitate", "sweep", "toy", "reproduce") or words[:2] == ["suite", "make"]
+    trains |= words[:2] == ["data", "collect"] and "--policy" not in words
+    if "--stream" in words:
+        words += ["--policy-hidden", "8", "--steps", "20", "--out", f"runs/from/{words[2]}"]
+    elif trains and "--dry-run" not in words:
+        words += ["--dry-run"]
+    if words[0] in ("train", "imitate", "sweep") and not {"--algo", "--preset"} & set(words):
+        words += ["--algo", "bc"]  # auto measures the log, for seconds
+    if words[0] == "demo":
+        words += ["--steps", "20"]
     if words[0] == "evaluate" and "--data" not in words:
         words += ["--max-steps", "20"] + ([] if "--episodes" in words else ["--episodes", "2"])
     return words
@@ -67,7 +98,7 @@ def small(command: str) -> list[str]:
 def runnable(name: str) -> list[str]:
     names = [" ".join(words) for words in commands(name)]
     whole = lambda command: "--data" in command or not re.match(r"(train|imitate|sweep)\b", command)
-    mention = re.compile(r"\w+( --[\w-]+)*$|.* --data$")
+    mention = re.compile(r"(?!list)(data )?[a-z]+( --[\w-]+)*$|data collect --recipe \w+$|.* --data$")
     return [command for command in dict.fromkeys(names) if whole(command) and not mention.match(command)]
 
 
@@ -76,8 +107,18 @@ def table() -> polars.DataFrame:
     rng = np.random.default_rng(0)
     obs, action, steps = rng.normal(size=(480, 2)), rng.uniform(-1, 1, 480), np.arange(480)
     columns = {"episode": steps // 8, "step": steps % 8, "obs_0": obs[:, 0], "obs_1": obs[:, 1], "action": action}
-    columns |= {"reward": -np.abs(action - obs[:, 0]), "terminated": steps % 8 == 7}
+    columns |= {"reward": np.exp(-np.abs(action - obs[:, 0])) / 8, "terminated": steps % 8 == 7}
     return polars.DataFrame(columns | {"damage": rng.random(480), "delay": rng.random(480)})
+
+
+def cases() -> polars.DataFrame:
+    """500 patients, one treatment each."""
+    rng = np.random.default_rng(0)
+    age, pulse, treat = rng.integers(20, 90, 500), rng.normal(80, 10, 500), rng.random(500) < 0.5
+    ward = np.array(["B", "north"])[rng.integers(0, 2, 500)]
+    recovered = (rng.random(500) < np.where(treat == (age > 50), 0.8, 0.3)).astype(float)
+    columns = {"age": age, "ward": ward, "pulse": pulse.round(1), "treatment": np.where(treat, "treat", "wait")}
+    return polars.DataFrame(columns | {"recovered": recovered})
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +130,8 @@ def workshop(tmp_path_factory) -> Path:
         log = table()
         log.write_parquet("log.parquet")
         log.write_csv("log.csv")
+        log.head(160).write_csv("trial.csv")
+        cases().write_csv("cases.csv")
         Path("logs").mkdir()
         log.write_parquet("logs/part.parquet")
         Path("log.toml").write_text('episode = "episode"\nreward = "reward"\n')
@@ -115,7 +158,17 @@ def workshop(tmp_path_factory) -> Path:
         np.savez("log.npz", **arrays, rewards=log["reward"].to_numpy(), terminals=log["terminated"].to_numpy())
         hopper = odice.load("bundled/hopper-replay")
         hopper = hopper.select(np.flatnonzero(hopper.lengths > 300)[:9])
-        Path("d4rl").mkdir()
+        write_all(Path("D4RL"))
+        shutil.copytree("D4RL", "d4rl")
+        Path("runs/suite").mkdir(parents=True)
+        Path("ogbench").mkdir()
+        test_ogbench.write(Path("ogbench"), "antmaze-large-navigate-v0")
+        patch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
+        hopper.save("mujoco/hopper/medium-v0")
+        record(folder / "minari/D4RL/pointmaze/umaze-v2", "PointMaze_UMaze-v3")
+        for name in ("hopper-medium-replay", "pointmaze-medium-diverse", "hopper-expert"):
+            hopper.save(f"runs/suite/{name}-local.hdf5")
+            Path(f"runs/suite/{name}-local.json").write_text("{}")
         names = ("hopper", "walker", "maze", "expert", "random", "hopper-expert", "hopper-medium-replay-local")
         for name in (*names, "log", "hopper_medium-v2", "d4rl/hopper_medium-v2", "d4rl/hopper_expert-v2"):
             hopper.save(f"{name}.hdf5")
@@ -128,21 +181,45 @@ def workshop(tmp_path_factory) -> Path:
         odice.train("ads.csv", schema="ads.toml", env="none", out="runs/ads/odice/seed-0", **tiny)
         once = {"eval_every": 10, "eval_episodes": 1}
         odice.train("hopper.hdf5", env="Hopper-v5", out="runs/hopper", **once, **tiny).policy.save("my-policy")
+        shutil.copytree("runs/hopper/policy/last", "runs/hopper/policy/selected")
         odice.Policy.load("runs/a/policy/last").save("policy")
+        roles = {"observation": ["age", "ward", "pulse"], "action": "treatment", "reward": "recovered"}
+        run = odice.train("cases.csv", schema=roles | {"one_step": True}, env="none", out="runs/cases", **tiny)
+        run.policy.save("decision/policy")
     return folder
+
+
+@pytest.fixture
+def at_small_budgets(workshop, monkeypatch):
+    monkeypatch.chdir(workshop)
+    monkeypatch.setenv("ODICE_DATA", str(workshop / "d4rl"))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workshop / "minari"))
+    monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(1.0, 0.0, 0))
+    monkeypatch.setattr(collection_forecast, "_learning", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(collection_forecast, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(collection_forecast, "MAZE_STEPS", 100)
+    monkeypatch.setattr(demo, "DATA", "hopper.parquet")
+    monkeypatch.setattr(demo, "SETTINGS", {"algo": "bc", "policy_hidden": (8,)})
+    monkeypatch.setattr(demo, "EPISODES", 2)
+    monkeypatch.setattr(candidates, "CANDIDATES", {"clone": {"algo": "bc-10", "policy_hidden": (8,), "steps": 20}})
+    monkeypatch.setattr(candidates, "cores", lambda: 1)
+    goals = ogbench.Goals(place=ogbench.Place(0, np.array([2.0, 0.0]), 0.5))
+    monkeypatch.setattr(ogbench, "task_goals", lambda env_id: goals)  # the package is not installed for the tests
+
+
+DONE: set[tuple[str, ...]] = set()
+"""Commands that have run: several pages have the same."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in TEXT if n.startswith(KINDS) and runnable(n)])
-def test_commands_run(name, workshop, monkeypatch, capsys):
-    monkeypatch.chdir(workshop)
-    monkeypatch.setenv("ODICE_DATA", str(workshop / "d4rl"))
-    # A dry run times updates of its algorithm, and first compiles them: tests/cli/test_dry_run.py does that.
-    monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(rate=100.0, start=1.0, state=1000))
+def test_commands_run(name, at_small_budgets, capsys):
     for command in runnable(name):
-        if not ELSEWHERE.match(command):
-            code = main(small(command))
+        words = small(command)
+        if not ELSEWHERE.match(command) and tuple(words) not in DONE:
+            code = main(words)
             assert code == 0, f"odice {command}\n{capsys.readouterr().err}"
+            DONE.add(tuple(words))
 
 
 def briefly(train: Callable, folder: Path) -> Callable:
@@ -157,16 +234,22 @@ def briefly(train: Callable, folder: Path) -> Callable:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in TEXT if n.startswith(KINDS[1:]) and n not in TUTORIALS and blocks(n)])
-def test_python_runs(name, workshop, monkeypatch, tmp_path):
-    monkeypatch.chdir(workshop)
+def test_python_runs(name, at_small_budgets, monkeypatch, tmp_path):
     monkeypatch.setattr(odice, "train", briefly(odice.train, tmp_path / "run"))
     monkeypatch.setattr(odice, "imitate", briefly(odice.imitate, tmp_path / "imitate"))
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workshop / "minari"))
+    collect = odice.collect
+    few = lambda env, recipe=None, policy=None, **_: collect(env, "random", steps=200, policy=policy, quiet=True)
+    monkeypatch.setattr(odice, "collect", few)
     table_page = "estimate" in name
     data = odice.load("log.parquet" if table_page else "hopper.hdf5")
     policy = odice.Policy.load("runs/a/policy/last" if table_page else "my-policy")
     names = {"odice": odice, "policy": policy, "data": data, "medium": data, "expert": data}
     names |= {"observation": np.zeros(2), "obs": np.zeros(11), "action": np.zeros(3)}
+    algo = odice.algorithms()["bc"].build(BCConfig(policy_hidden=(8,)), data.spec)
+    names |= {"algo": algo, "state": initial_state(algo, 0), "fitted": Fitted()}
+    names |= {"make_my_env": lambda: gymnasium.make("Hopper-v5")}
+    if "serve" in name:
+        assert main(["export", "runs/cases", "--onnx", "policy.onnx"]) == 0
     for code in blocks(name):
         if not SKIPPED.search(code):
             exec(code, names)

@@ -1,4 +1,4 @@
-"""The demo: O-DICE learns to hop from the log of another learner, in a few minutes and without a download."""
+"""The demo: the default algorithm learns to hop from the log of another learner, without a download."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def demo(out: str | Path, *, steps: int = STEPS, seed: int = 0, say: Callable[[s
     assert isinstance(run, Run)
     evaluation = evaluate(run.policy, env_id, episodes=EPISODES, seed=seed + 1_000_000)
     levels = {"mean of the data": float(returns.mean()), "best episode of the data": float(returns.max())}
-    figure = learning_curve(rows(run.path / "evaluations.jsonl"), title=f"O-DICE on {DATA}", levels=levels)
+    figure = learning_curve(rows(run.path / "evaluations.jsonl"), title=f"{SETTINGS['algo']} on {DATA}", levels=levels)
     curve = save(figure, out / "learning-curve.png")
     table = _write(out / "evaluation.md", returns, evaluation)
     try:
