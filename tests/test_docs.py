@@ -41,7 +41,7 @@ def blocks(name: str) -> list[str]:
 
 def commands(name: str) -> list[list[str]]:
     joined = TEXT[name].replace("\\\n", " ")
-    return [re.sub(r"[\[\]|]", " ", result).split() for result in COMMAND.findall(joined)]
+    return [re.sub(r"\[(?!\d)|(?<!\d)\]|\|", " ", result).split() for result in COMMAND.findall(joined)]
 
 
 @functools.cache

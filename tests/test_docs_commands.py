@@ -10,8 +10,10 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium
+import h5py
 import numpy as np
 import polars
 import pytest
@@ -24,6 +26,7 @@ from odice.data.preprocess import Fitted
 from odice.decision import candidates
 from odice.envs import ogbench
 from odice.experiments import demo
+from odice.sweeps import forecast as sweeps_forecast
 from odice.training import forecast
 from odice.training.loop import initial_state
 from tests.d4rl_files import write_all
@@ -33,29 +36,28 @@ from tests.test_docs import TEXT, TUTORIALS, blocks, commands
 
 KINDS = ("README.md", "docs/index.md", "docs/start/", "docs/howto/", "docs/reference/", "docs/explanation/")
 KINDS += ("docs/algorithms/",)
-ELSEWHERE = re.compile(r".*--ray|decide (one-step|randomized|outcomes|panel)\.csv")
-"""Ray needs a cluster; tests/decision/test_howto.py runs the four pages of `decide`."""
+ELSEWHERE = re.compile(r".*--ray|decide (one-step|randomized|outcomes|panel)\.csv|theory --seed")
+"""Ray needs a cluster. tests/decision/test_howto.py runs four pages of `decide`, tests/cli/test_theory.py `theory`."""
 SKIPPED = re.compile(r"Driver")
 """Starts processes; tests/sweeps runs it."""
 STANDINS = {
+    r"=LOG.hdf5": "=hopper.hdf5",
     r"\bLOG\b": "log.parquet",
     r"\bRUN\b": "runs/a",
     r"\bSOURCE\b": "log.parquet",
     r"\bTRIAL\b": "log.parquet",
-    r"\bFILE\b": "theory.json",
-    r"--seed N\b": "--seed 0",
     r"/shared/": "",
     r"/fast/log.store": "log.parquet.store",
     r"s3://bucket/": "",
     r"(decide|demo|toy) (.*)--out [\w/]+": r"\1 \2--out \1",
     r"decide \S+": "decide cases.csv --yes",
     r"reproduce (.*)--data-dir \w+": r"reproduce \1--data-dir D4RL",
-    r"--suite local$": "--suite local --logs hopper-medium-replay",
-    r"--suite-dir DIR": "--suite-dir runs/suite",
-    r"=LOG.hdf5": "=hopper.hdf5",
+    r"--suite-dir DIR": "",
+    r"--suite local": "--suite local --suite-dir local",
     r"--data-dir OGBENCH": "--data-dir ogbench --env none",
     r"--devices \d": "--devices 1",
     r"collect (.*--policy .*)--steps \d+": r"collect \1--steps 200",
+    r"collect (.*)--out ": r"collect \1--out made-",
     r"runs/x\b": "runs/a",
     r"\$SLURM_ARRAY_TASK_ID": "1",
     r"\$algo": "bc",
@@ -158,19 +160,28 @@ def workshop(tmp_path_factory) -> Path:
         np.savez("log.npz", **arrays, rewards=log["reward"].to_numpy(), terminals=log["terminated"].to_numpy())
         hopper = odice.load("bundled/hopper-replay")
         hopper = hopper.select(np.flatnonzero(hopper.lengths > 300)[:9])
-        write_all(Path("D4RL"))
+        write_all(Path("D4RL"), ["hopper-medium-v2", "antmaze-umaze-v2"])
         shutil.copytree("D4RL", "d4rl")
-        Path("runs/suite").mkdir(parents=True)
+        Path("local").mkdir()
         Path("ogbench").mkdir()
         test_ogbench.write(Path("ogbench"), "antmaze-large-navigate-v0")
         patch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
         hopper.save("mujoco/hopper/medium-v0")
-        record(folder / "minari/D4RL/pointmaze/umaze-v2", "PointMaze_UMaze-v3")
+        maze = record(folder / "minari/D4RL/pointmaze/umaze-v2", "PointMaze_UMaze-v3")
+        with h5py.File(maze / "data/main_data.hdf5", "r+") as file:
+            file["episode_0/rewards"][-1] = 1.0
         for name in ("hopper-medium-replay", "pointmaze-medium-diverse", "hopper-expert"):
-            hopper.save(f"runs/suite/{name}-local.hdf5")
-            Path(f"runs/suite/{name}-local.json").write_text("{}")
+            hopper.save(f"local/{name}-local.hdf5")
+            Path(f"local/{name}-local.json").write_text("{}")
         names = ("hopper", "walker", "maze", "expert", "random", "hopper-expert", "hopper-medium-replay-local")
-        for name in (*names, "log", "hopper_medium-v2", "d4rl/hopper_medium-v2", "d4rl/hopper_expert-v2"):
+        for name in (
+            *names,
+            "log",
+            "hopper-medium-replay",
+            "hopper_medium-v2",
+            "d4rl/hopper_medium-v2",
+            "d4rl/hopper_expert-v2",
+        ):
             hopper.save(f"{name}.hdf5")
         hopper.save("hopper.parquet")
         tiny = {"algo": "bc", "steps": 20, "policy_hidden": (8,), "quiet": True}
@@ -183,8 +194,9 @@ def workshop(tmp_path_factory) -> Path:
         odice.train("hopper.hdf5", env="Hopper-v5", out="runs/hopper", **once, **tiny).policy.save("my-policy")
         shutil.copytree("runs/hopper/policy/last", "runs/hopper/policy/selected")
         odice.Policy.load("runs/a/policy/last").save("policy")
-        roles = {"observation": ["age", "ward", "pulse"], "action": "treatment", "reward": "recovered"}
-        run = odice.train("cases.csv", schema=roles | {"one_step": True}, env="none", out="runs/cases", **tiny)
+        roles = 'observation = ["age", "ward", "pulse"]\naction = "treatment"\nreward = "recovered"\none_step = true\n'
+        Path("cases.toml").write_text(roles)
+        run = odice.train("cases.csv", schema="cases.toml", env="none", out="runs/cases", **tiny)
         run.policy.save("decision/policy")
     return folder
 
@@ -195,6 +207,7 @@ def at_small_budgets(workshop, monkeypatch):
     monkeypatch.setenv("ODICE_DATA", str(workshop / "d4rl"))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(workshop / "minari"))
     monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(1.0, 0.0, 0))
+    monkeypatch.setattr(sweeps_forecast, "forecast", lambda _: forecast.Forecast(1, 1.0, 0.0, 0))
     monkeypatch.setattr(collection_forecast, "_learning", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(collection_forecast, "PROBE_SECONDS", 0.0)
     monkeypatch.setattr(collection_forecast, "MAZE_STEPS", 100)
@@ -238,18 +251,42 @@ def test_python_runs(name, at_small_budgets, monkeypatch, tmp_path):
     monkeypatch.setattr(odice, "train", briefly(odice.train, tmp_path / "run"))
     monkeypatch.setattr(odice, "imitate", briefly(odice.imitate, tmp_path / "imitate"))
     collect = odice.collect
-    few = lambda env, recipe=None, policy=None, **_: collect(env, "random", steps=200, policy=policy, quiet=True)
+    how = lambda policy: {"policy": policy} if policy else {"recipe": "random"}
+    few = lambda env, recipe=None, policy=None, **_: collect(env, **how(policy), steps=200, quiet=True)
     monkeypatch.setattr(odice, "collect", few)
-    table_page = "estimate" in name
-    data = odice.load("log.parquet" if table_page else "hopper.hdf5")
-    policy = odice.Policy.load("runs/a/policy/last" if table_page else "my-policy")
-    names = {"odice": odice, "policy": policy, "data": data, "medium": data, "expert": data}
-    names |= {"observation": np.zeros(2), "obs": np.zeros(11), "action": np.zeros(3)}
-    algo = odice.algorithms()["bc"].build(BCConfig(policy_hidden=(8,)), data.spec)
-    names |= {"algo": algo, "state": initial_state(algo, 0), "fitted": Fitted()}
-    names |= {"make_my_env": lambda: gymnasium.make("Hopper-v5")}
+    names = given("estimate" in name)
+    data = names["data"]
     if "serve" in name:
         assert main(["export", "runs/cases", "--onnx", "policy.onnx"]) == 0
     for code in blocks(name):
         if not SKIPPED.search(code):
-            exec(code, names)
+            names["data"] = data  # blocks that load one show ways to do so
+            exec(code.replace("~/d4rl", "d4rl"), names)
+
+
+def given(table_page: bool) -> dict[str, Any]:
+    """What blocks use without having made it."""
+    data = odice.load("log.parquet" if table_page else "hopper.hdf5")
+    policy = odice.Policy.load("runs/a/policy/last" if table_page else "my-policy")
+    algo = odice.algorithms()["bc"].build(BCConfig(policy_hidden=(8,)), data.spec)
+    log = table()
+    return {
+        "odice": odice,
+        "np": np,
+        "policy": policy,
+        "data": data,
+        "medium": data,
+        "expert": data,
+        "observation": np.zeros(2),
+        "obs": np.zeros(11),
+        "action": np.zeros(3),
+        "algo": algo,
+        "state": initial_state(algo, 0),
+        "fitted": Fitted(),
+        "make_my_env": lambda: gymnasium.make("Hopper-v5"),
+        "s": log["obs_0", "obs_1"].to_numpy(),
+        "a": log["action"].to_numpy()[:, None],
+        "r": log["reward"].to_numpy(),
+        "d": log["terminated"].to_numpy(),
+        "t": np.zeros(480, bool),
+    }

@@ -1,6 +1,8 @@
 """`odice COMMAND ...`: finds the command's module, imports only that one, and turns bad input into one sentence."""
 
+import shutil
 import sys
+import textwrap
 from importlib import import_module
 
 from odice import __version__
@@ -33,18 +35,18 @@ NEEDED += ("orbax", "threadpoolctl", "tomlkit", "tyro", "pydantic", "rich", "jin
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
+    name_width, columns = max(map(len, COMMANDS)) + 4, max(50, shutil.get_terminal_size((80, 24)).columns)
+    fill = lambda text, indent=0: textwrap.fill(text, columns, subsequent_indent=" " * indent)
     return "\n".join(
         [
             "usage: odice COMMAND [OPTIONS]",
             "",
-            "Offline reinforcement learning and imitation learning with the DICE family.",
+            fill("Offline reinforcement learning and imitation learning with the DICE family."),
             "",
             "commands:",
-            *lines,
+            *(fill(f"  {name}".ljust(name_width) + text, name_width) for name, text in COMMANDS.items()),
             "",
-            "`odice COMMAND --help` explains a command; `odice --version` names the version.",
+            fill("`odice COMMAND --help` explains a command; `odice --version` names the version."),
         ]
     )
 
