@@ -26,13 +26,20 @@ def facts(title: str, rows: Mapping[str, Any]) -> str:
     return table(title, (), shown)
 
 
+CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
+
+
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> str:
     """A table whose every cell is escaped."""
-    names = "".join(f"<th style='text-align:left'>{escape(str(name))}</th>" for name in head)
+    names = "".join(f"<th style='{CELL}'>{escape(str(name))}</th>" for name in head)
     body = "".join(
-        "<tr>" + "".join(f"<td style='text-align:left'>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(f"<td style='{CELL}'>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
     )
     heading = f"<thead><tr>{names}</tr></thead>" if names else ""
     below = f"<p>{escape(note)}</p>" if note else ""
     return f"<div><p><b>{escape(title)}</b></p><table>{heading}<tbody>{body}</tbody></table>{below}</div>"
+
+
+def numbers(count: int) -> str:
+    """So many numbers, in words."""
+    return "1 number" if count == 1 else f"{count} numbers"

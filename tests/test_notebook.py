@@ -96,6 +96,7 @@ def test_run_policy_comparison(log, tmp_path):
     figure = run.plot()
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert [axes.get_title() for axes in figure.axes] == ["policy_loss"]
+    assert figure.axes[0].lines[0].get_marker() == "o"  # one row: a line alone would not be seen
     drawn = figure.axes[0].lines[0].get_ydata()
     np.testing.assert_allclose(drawn, run.metrics["policy_loss"].to_numpy())
     with pytest.raises(odice.OdiceError, match="has no metric 'nonsense'"):

@@ -22,7 +22,7 @@ import numpy as np
 from odice.data.meta import Meta
 from odice.encoding import Encoding
 from odice.errors import OdiceError
-from odice.notebook import facts
+from odice.notebook import facts, numbers
 from odice.types import Spec
 
 OPTIONAL = ("costs", "propensities")
@@ -189,12 +189,12 @@ class Dataset:
         rows = {
             "episodes": f"{self.n_episodes:,}",
             "steps": f"{self.n_steps:,}",
-            "observation": f"{spec.obs_dim} numbers",
-            "action": f"one of {spec.action_dim}" if spec.discrete else f"{spec.action_dim} numbers",
+            "observation": numbers(spec.obs_dim),
+            "action": f"one of {spec.action_dim}" if spec.discrete else numbers(spec.action_dim),
             "return": f"mean {returns.mean():,.4g}, from {returns.min():,.4g} to {returns.max():,.4g}",
             "environment": self.meta.env_id,
         }
-        return facts(f"Dataset {self.meta.source}", rows)
+        return facts(f"Dataset: {self.meta.source}", rows)
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 

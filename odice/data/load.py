@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,6 +111,8 @@ def load(
         options["encoding"] = encoding
     parts = [read(located, item, **options) for item in located.items]
     dataset = parts[0] if len(parts) == 1 else concatenate(parts, source=os.fspath(source))
+    if _is_bundled(source):  # its name, not where this installation has it
+        dataset = replace(dataset, meta=replace(dataset.meta, source=os.fspath(source)))
     return dataset if encoding is None else recode(dataset, encoding)
 
 
@@ -124,7 +127,7 @@ def find(source: Any, *, format: str | None = None, data_dir: str | Path | None 
     text, path = os.fspath(source), Path(source)
     if is_many(text) and format in (None, "table"):
         return Source("table", [text])
-    if text.startswith(BUNDLED) and not path.exists():
+    if _is_bundled(source):
         return Source("table", [_find_bundled(text)])
     if format is None:
         format = _format_of(path) if path.exists() else _format_of_name(text)
@@ -228,6 +231,10 @@ def _format_of_name(text: str) -> str:
         f"{text}: there is no such file or folder, and it is neither a D4RL name (hopper-medium-v2) nor a Minari id "
         "(mujoco/hopper/medium-v0)."
     )
+
+
+def _is_bundled(source: Any) -> bool:
+    return isinstance(source, str) and source.startswith(BUNDLED) and not Path(source).exists()
 
 
 def _find_bundled(name: str) -> Path:

@@ -24,7 +24,7 @@ from odice.action_map import to_bounds
 from odice.encoding import Column, Encoding, brief, encode, is_column, size
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
-from odice.notebook import facts
+from odice.notebook import facts, numbers
 from odice.policy import file as policy_file
 from odice.policy.file import DESCRIPTION, VECTORS
 from odice.policy.guard import Guard, Guarded
@@ -70,8 +70,9 @@ class Policy:
         rows = {
             "algorithm": about.get("algorithm"),
             "step": about.get("step"),
-            "input": ", ".join(column["name"] for column in self.columns) or f"{self.obs_dim} numbers",
-            "output": ", ".join(self.choices) or f"{self.action_dim} {'choices' if self.discrete else 'numbers'}",
+            "input": ", ".join(column["name"] for column in self.columns) or numbers(self.obs_dim),
+            "output": ", ".join(self.choices)
+            or (f"{self.action_dim} choices" if self.discrete else numbers(self.action_dim)),
             "environment": self.env_id,
             "data": data.get("source") if isinstance(data, Mapping) else None,
             "guard": "yes" if self.guard else "no",

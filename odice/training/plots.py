@@ -43,12 +43,18 @@ def run_figure(run: Run, metrics: Sequence[str] = ()) -> Figure:
             label = one.path.name if run.seeds else None
             if name == "return" and evaluation.height:
                 steps, returns = evaluation["step"].to_list(), evaluation["returns"].to_list()
-                (line,) = axes.plot(steps, evaluation["mean"].to_list(), label=label)
+                (line,) = axes.plot(steps, evaluation["mean"].to_list(), marker=marker(steps), label=label)
                 lows, highs = [min(each) for each in returns], [max(each) for each in returns]
                 axes.fill_between(steps, lows, highs, color=line.get_color(), alpha=0.15)
             elif name in frame.columns:
-                axes.plot(frame["step"].to_list(), frame[name].to_list(), label=label)
+                steps = frame["step"].to_list()
+                axes.plot(steps, frame[name].to_list(), marker=marker(steps), label=label)
         axes.set(title=name, xlabel="updates")
     if run.seeds:
         figure.legend(*places[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
     return figure
+
+
+def marker(steps: Sequence[int]) -> str | None:
+    """A line of one point is not seen without."""
+    return "o" if len(steps) == 1 else None

@@ -90,11 +90,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         if self.seeds:
-            return facts(f"Run {self.path}", {run.path.name: run._ending() for run in self.seeds})
+            return facts(f"Run: {self.path}", {run.path.name: run._ending() for run in self.seeds})
         config, data = self.config["config"], self.config["data"]
         rows = {name: config.get(name) for name in ("algo", "preset", "env", "seed")}
         health = self.result.get("health", {}).get("says")
-        return facts(f"Run {self.path}", {**rows, "data": data["source"], "result": self._ending(), "health": health})
+        return facts(f"Run: {self.path}", {**rows, "data": data["source"], "result": self._ending(), "health": health})
 
     def _ending(self) -> str:
         return self.summary() if self.result else "not finished"

@@ -50,3 +50,8 @@ def test_names_are_found_and_misspelt_ones_corrected(tmp_path, monkeypatch):
     (tmp_path / "bundled").mkdir()
     (tmp_path / "bundled" / "mine.csv").write_text("observation,action,reward\n0,0,0\n")
     assert find("bundled/mine.csv").items == [Path("bundled/mine.csv")]
+
+
+def test_it_is_known_by_its_name(replay):
+    """Not by the folder of an installation, which means nothing elsewhere."""
+    assert replay.meta.source == "bundled/hopper-replay"
