@@ -206,7 +206,8 @@ def at_small_budgets(workshop, monkeypatch):
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("ODICE_DATA", str(workshop / "d4rl"))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(workshop / "minari"))
-    monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(1.0, 0.0, 0))
+    # A dry run times updates of its algorithm, and first compiles them: tests/cli/test_dry_run.py does that.
+    monkeypatch.setattr(forecast, "time_updates", lambda *_, **__: forecast.Timed(rate=100.0, start=1.0, state=1000))
     monkeypatch.setattr(sweeps_forecast, "forecast", lambda _: forecast.Forecast(1, 1.0, 0.0, 0))
     monkeypatch.setattr(collection_forecast, "_learning", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(collection_forecast, "PROBE_SECONDS", 0.0)
