@@ -64,6 +64,8 @@ def pytest_collection_modifyitems(items):
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in PACKAGES_THAT_TRAIN and not item.get_closest_marker("fast"):
             item.add_marker("slow")
+    # The longest files first: a worker that takes one up at the end works alone.
+    items.sort(key=lambda item: not item.path.name.startswith("test_docs"))
 
 
 @pytest.fixture(scope="module")
