@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 # Two workers for two cores, with one JAX thread each (tests/conftest.py). A file's tests run in one worker: its fixtures
 # and compiled programs are made once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo toy docs notebooks test check unit tests types coverage test-long mutations format bench clean
