@@ -150,11 +150,10 @@ def test_states_of_d4rls_layout_lie_on_free_cells(tmp_path):
 
 @pytest.mark.slow
 def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
-    """Two of the fifteen rows, all columns of two algorithms; one file is missing, and nothing is trained twice."""
-    for name in ("hopper-medium-v2", "antmaze-umaze-v2"):
-        write(tmp_path, name)
+    """One of the fifteen rows, all columns of two algorithms; one file is missing, and nothing is trained twice."""
+    write(tmp_path, "antmaze-umaze-v2")
     command = ["reproduce", "table1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
-    command += ["--logs", "hopper-medium-v2", "antmaze-umaze-v2", "walker2d-medium-v2", "--algos", "sdice", "odice"]
+    command += ["--logs", "antmaze-umaze-v2", "walker2d-medium-v2", "--algos", "sdice", "odice"]
     command += ["--steps", "20", "--eval-episodes", "1", "--set", "value_hidden=[8]", "policy_hidden=[8]"]
     assert main(command) == 0
     output = capfd.readouterr().out
