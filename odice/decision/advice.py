@@ -74,11 +74,11 @@ def _within_at_last(judgment: Judgment, cost: Effect, per: str) -> str:
 def _why_open(judgment: Judgment, per: str) -> str:
     estimates, verdict = judgment.estimates, judgment.estimates.verdict
     if estimates.episodes < FEW_EPISODES:
-        return f"Only {estimates.episodes} episodes were left to judge by, and fewer than {FEW_EPISODES} say little."
+        return f"Only {estimates.episodes} {per}s were left to judge by, and fewer than {FEW_EPISODES} say little."
     if verdict.smallest is not None:
         found = judgment.gain.change.mean
         seen = "and it finds no gain" if found <= 0 else f"and the one that it finds is about {number(found)}"
-        return f"With so many episodes a gain of {number(verdict.smallest)} per {per} or more could be seen, {seen}."
+        return f"With so many {per}s a gain of {number(verdict.smallest)} per {per} or more could be seen, {seen}."
     if estimates.outside > MAX_OUTSIDE:
         return (
             f"In {estimates.outside:.0%} of the situations the policy does what was hardly ever done there, so the log "

@@ -92,6 +92,7 @@ def decision_page(
         span: From when to when the log is.
     """
     per = "decision" if int(data.lengths.max()) == 1 else "episode"
+    many = f"{per}s"
     answer, reason = advice(judgment, (health or {}).get("verdict"), per)
     paths, estimates = paths or Paths(data.meta.source), judgment.estimates
     counted = None if estimates.horizon >= data.lengths.max() else estimates.horizon
@@ -120,12 +121,12 @@ def decision_page(
         sentence=_gain_sentence(judgment, per),
         cost=_cost_sentence(judgment, per),
         ways=[WAYS.get(name, name) for name in judgment.gain.by],
-        checks=_checks(judgment, health),
+        checks=_checks(judgment, health, many),
         trial=_trial(returns, judgment, paths, counted) if answer != STAY else None,
         export=shlex.join(["odice", "export", paths.policy, "--onnx", "policy.onnx"]) if paths.policy else "",
         sure=answer == TRY,
         per=per,
-        per_many="decisions" if per == "decision" else "episodes",
+        per_many=many,
         power=POWER,
         candidates=candidates or [],
         verdict=str(estimates.verdict),
@@ -243,10 +244,10 @@ def _cost_sentence(judgment: Judgment, per: str) -> str:
     return f"{sentence}{answers[judgment.keeps_limit]}"
 
 
-def _checks(judgment: Judgment, health: dict[str, Any] | None) -> list[Checked]:
+def _checks(judgment: Judgment, health: dict[str, Any] | None, many: str) -> list[Checked]:
     estimates = judgment.estimates
     outside, enough = estimates.outside, estimates.episodes >= 200
-    judged = f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}."
+    judged = f"{estimates.judged_by[:1].upper()}{estimates.judged_by[1:]}.".replace("episodes", many)
     checks = [
         Checked(
             "good" if outside <= 0.1 else "bad",
