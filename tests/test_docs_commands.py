@@ -226,7 +226,7 @@ DONE: set[tuple[str, ...]] = set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith(KINDS) and runnable(n)])
+@pytest.mark.parametrize("name", [n for n in TEXT if n.startswith((*KINDS, "packaging/")) and runnable(n)])
 def test_commands_run(name, at_small_budgets, capsys):
     for command in runnable(name):
         words = small(command)
