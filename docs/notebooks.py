@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PROGRESS = re.compile(r"^(step [\d,]+/.*\n)(?:step [\d,]+/.*\n)+(?=step [\d,]+/)", re.MULTILINE)
-"""Lines of progress, one per ten seconds: the first and the last are kept."""
+PROGRESS = re.compile(r"^(?:step [\d,]+/|\d+ of \d+ runs finished, \d+ running).*\n", re.MULTILINE)
+"""Lines of progress, one per ten seconds: they say how busy the machine was. A notebook shows one line that changes."""
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```\n?", re.DOTALL)
 
 
@@ -87,7 +87,7 @@ def execute(page: list[Cell]) -> list[list[dict[str, Any]]]:
                 value = run_python(cell.source, names)
             elif cell.kind == "sh":
                 run_sh(cell.source)
-        text = PROGRESS.sub(r"\1", printed.getvalue())
+        text = PROGRESS.sub("", printed.getvalue())
         outputs.append([{"output_type": "stream", "name": "stdout", "text": lines(text)}] if text else [])
         if value:
             outputs[-1].append({"output_type": "display_data", "data": value, "metadata": {}})
