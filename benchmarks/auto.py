@@ -4,9 +4,9 @@
     python benchmarks/auto.py run --logs bundled=bundled/hopper-replay:Hopper-v5 --who auto --steps 10000
     python benchmarks/auto.py table
 
-All seeds of a candidate train in one compiled program, 64-64 networks for everyone. A world has a new log for each
-seed and the exact value of the last policy; a robot has one log and the mean of the last five of ten evaluations. A
-row of runs/auto/rows.jsonl is one (log, candidate, steps): what is there is not run again.
+All seeds of a candidate train in one compiled program, 64-64 networks for everyone (`--width`). A world has a new log
+for each seed and the exact value of the last policy; a robot has one log and the mean of the last five of ten
+evaluations. A row of runs/auto/rows.jsonl is one (log, candidate, steps): what is there is not run again.
 docs/research/auto.md reads the table.
 """
 
@@ -221,7 +221,12 @@ if __name__ == "__main__":
     parser.add_argument("--who", nargs="*", default=list(CANDIDATES))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--width", type=int, default=WIDTH[0], help="of both hidden layers of every network")
     args = parser.parse_args()
+    if args.width != WIDTH[0]:
+        SMALL |= dict.fromkeys(SMALL, (args.width, args.width))
+        CANDIDATES = {f"{who}, {args.width}": candidate for who, candidate in CANDIDATES.items()}
+        args.who = [f"{who}, {args.width}" for who in args.who]
     if args.do == "run":
         run(args.logs, args.who, args.seeds, args.steps)
     else:
