@@ -1,10 +1,10 @@
 """Ways to act with Diffusion-DICE that need no other training: noise, guidance, selection. And what an action costs.
 
-    python benchmarks/diffusion.py acting --log LOG.hdf5:Hopper-v5 --steps 9600 --seeds 0 1
+    python benchmarks/diffusion.py acting --log LOG.hdf5:Hopper-v5 --steps 9600 --seeds 0 1 --last 2
     python benchmarks/diffusion.py cost
 
-`acting` trains once (an ensemble of ten Q for the selection is learned along with the rest) and evaluates every way in
-the second half of the run; then, on 2,000 states of the log, which of eight draws a Q takes. docs/algorithms/
+`acting` trains once (an ensemble of ten Q for the selection is learned along with the rest) and evaluates every way at
+the end of the run; then, on 2,000 states of the log, which of eight draws a Q takes. docs/algorithms/
 diffusion_dice.md has the tables.
 """
 
@@ -118,23 +118,23 @@ def trained(where: str, seeds: list[int], steps: int) -> Iterator[tuple[int, Any
         yield at, (fitted, transitions), list(zip((algo.policy(s) for s in each), critics, strict=True))
 
 
-def acting(log: str, seeds: list[int], steps: int) -> None:
-    """A row for each way: the mean of the last five of ten evaluations, one number for each seed."""
+def acting(log: str, seeds: list[int], steps: int, last: int) -> None:
+    """A row for each way: the mean of the last evaluations, one in each tenth of the run; a number for each seed."""
     where, _, env = log.rpartition(":")
     curves: dict[str, list[list[float]]] = {name: [] for name in WAYS}
-    last = None
+    end = None
     with Evaluator(env) as evaluator:
         for at, about, policies in trained(where, seeds, steps):
-            last = about, policies
-            for name, way in WAYS.items() if at > auto.EVALUATIONS // 2 else ():
+            end = about, policies
+            for name, way in WAYS.items() if at > auto.EVALUATIONS - last else ():
                 acts = [actor(way, *policy, about[0], seed) for seed, policy in zip(seeds, policies, strict=True)]
                 curves[name].append([evaluator(act, episodes=auto.EPISODES, seed=100 * at).mean for act in acts])
                 print(at, name, *(f"{mean:.0f}" for mean in curves[name][-1]), flush=True)
     print("| policy | return |\n|---|---|")
     for name, curve in curves.items():
         print(f"| {name} | {', '.join(f'{mean:,.0f}' for mean in np.mean(curve, axis=0))} |")
-    assert last is not None
-    preferences(*last)
+    assert end is not None
+    preferences(*end)
 
 
 def preferences(about, policies) -> None:
@@ -196,8 +196,9 @@ if __name__ == "__main__":
     parser.add_argument("--log", default="bundled/hopper-replay:Hopper-v5")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1])
     parser.add_argument("--steps", type=int, default=9600)
+    parser.add_argument("--last", type=int, default=5, help="evaluations, of ten, that count")
     args = parser.parse_args()
     if args.do == "cost":
         cost()
     else:
-        acting(args.log, args.seeds, args.steps)
+        acting(args.log, args.seeds, args.steps, args.last)
