@@ -38,7 +38,7 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
     """
     verdict, cost = judgment.estimates.verdict, judgment.cost
     if health == REFUSED:
-        return STAY, "The best policy that was found did not pass its own health check, whatever its estimate is."
+        return STAY, "No policy can be advised: the training of the best one did not pass its check, which is below."
     if judgment.today_breaks_limit and judgment.keeps_limit == "kept" and cost is not None:
         return TRY, _within_at_last(judgment, cost, per)
     if verdict.answer == "not better":

@@ -219,7 +219,8 @@ class Task:
         settings = {"seed": self.seed, "discount": 1.0, "horizon": self.horizon, "bounds": several}
         selection = select(policies, self.data, **settings)
         options = {"log": self.log, "schema": self.schema, "limit": self.limit, "candidates": several}
-        judged = selection.ranked if self.limit is not None else selection.ranked[:1]
+        best = max(selection.ranked, key=lambda item: _preference(item, None))
+        judged = selection.ranked if self.limit is not None else [best]
         return selection, {
             item.name: judge(policies[item.name], self.data, item.estimates, seed=self.seed, **options)
             for item in judged
@@ -227,14 +228,15 @@ class Task:
 
 
 def _preference(item: Ranked, judgment: Judgment | None) -> tuple[bool, ...]:
-    """What decides among the candidates before their rank: better, within the limit for sure, not surely above it.
+    """What decides among the candidates before their rank: better, passed by the health check, within the limit for
+    sure, not surely above it.
 
     Where today is above the limit, to be within it comes first.
     """
     limit = None if judgment is None else judgment.keeps_limit
     better = item.verdict.answer == "better" and not item.refused and limit != "broken"
     first = judgment is not None and judgment.today_breaks_limit and limit == "kept" and not item.refused
-    return first, better, limit in (None, "kept"), limit != "broken"
+    return first, better, not item.refused, limit in (None, "kept"), limit != "broken"
 
 
 def _write(decision: Decision, page: str) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ import pytest
 import odice
 from odice.cli.main import main
 from odice.decision.advice import advice
+from odice.decision.decide import _preference
 from odice.decision.judge import judge
 from odice.decision.page import _possible
 from odice.errors import Interrupted, OdiceError
@@ -209,6 +211,13 @@ def test_the_policy_acts_on_rows_and_its_card_names_them(decided):
 def test_what_health_refuses_is_never_advised(decided):
     _, decision, _ = decided
     assert advice(decision.judgment, "do not deploy")[0] == "go on as before"
+
+
+def test_what_health_refuses_comes_after_what_it_passes():
+    item = lambda answer, refused: SimpleNamespace(verdict=SimpleNamespace(answer=answer), refused=refused)
+    items = [item("cannot tell", True), item("cannot tell", False), item("better", True), item("better", False)]
+    order = sorted(items, key=lambda one: _preference(one, None), reverse=True)
+    assert order == [items[3], items[1], items[0], items[2]]
 
 
 def test_a_signal_that_comes_as_a_candidate_ends_stops_the_command(tmp_path, monkeypatch):
