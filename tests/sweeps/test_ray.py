@@ -2,8 +2,10 @@
 
 import json
 import os
+import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,6 +82,32 @@ def test_a_task_does_nothing_with_another_version_of_odice(tmp_path, data):
 def test_what_a_cell_asks_for():
     assert Resources().options() == {"num_cpus": 1.0, "num_gpus": 0.0}
     assert Resources(2, 0.5, 4).options() == {"num_cpus": 2, "num_gpus": 0.5, "memory": 4_000_000_000}
+
+
+def test_a_store_that_does_not_answer_ends_no_run(tmp_path, data, monkeypatch):
+    (run,) = runs_in(tmp_path / "out", data, seeds=1)
+    asked = []
+
+    class Lost:
+        def __init__(self, address="memory://x"):
+            self.address = address
+
+        def save(self, *_):
+            asked.append("save")
+            raise OdiceError("the store is away")
+
+        fetch = save
+
+    process = subprocess.Popen(["sleep", "0.3"])
+    worker = SimpleNamespace(worker=SimpleNamespace(process=process))
+    monkeypatch.setattr(sweep_ray, "begin", lambda *_: worker)
+    monkeypatch.setattr(sweep_ray, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_ray, "POLL_SECONDS", 0.05)
+    assert sweep_ray._train(run, Lost(), True) == 0
+    assert len(asked) > 1
+    monkeypatch.setattr(sweep_ray, "Store", Lost)
+    ending, code, words, _ = run_one(run.name, instructions(run), "memory://x", True, sweep_ray.__version__)
+    assert (ending, code, words) == ("failed", 2, "the store is away")
 
 
 def test_a_store_without_a_cluster_is_refused(tmp_path, data):
