@@ -133,7 +133,9 @@ SMALL |= {"polyak": 0.05, "exponent": 2.0, "target_entropy": -2.0}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["true", "semi", "orthogonal"])
+@pytest.mark.parametrize(
+    "gradient", [*(pytest.param(g, marks=pytest.mark.long) for g in ("true", "semi")), "orthogonal"]
+)
 def test_it_finds_the_best_first_action(gradient):
     action, metrics = learn("algae-dice", steps=3000, gradient=gradient, **SMALL)
     assert all(np.isfinite(x) for x in metrics.values())

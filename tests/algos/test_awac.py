@@ -89,7 +89,7 @@ def test_values_of_choices_are_exact_sums():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("discrete", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["awac", "crr"])
 def test_it_finds_the_best_first_action(name, discrete):
     nets = {"critic_hidden": (32, 32), "policy_hidden": (32,), "critic_lr": 3e-3, "policy_lr": 3e-3, "polyak": 0.05}

@@ -153,7 +153,9 @@ def reads_rewards(name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in one_per_update() else pytest.param(n, marks=pytest.mark.long) for n in NAMES]
+)
 def test_learns(name, trained):
     behavior = float(np.mean(pushes()["rewards"]))
     assert behavior == pytest.approx(0.25, abs=0.03)

@@ -265,7 +265,7 @@ def test_corls_second_critic_has_its_own_depth():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("discrete", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_it_finds_the_best_first_action(discrete):
     settings = {"critic_hidden": (32, 32), "policy_hidden": (32,), "critic_lr": 3e-3, "policy_lr": 3e-3, "polyak": 0.05}
     settings |= {"init": "torch", "n_actions": 4, "cql_weight": 0.1, "target_entropy": 0.1 if discrete else -2.0}

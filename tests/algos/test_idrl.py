@@ -138,7 +138,7 @@ def test_a_batch_of_what_is_left():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("discrete", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_it_finds_the_best_first_action(discrete):
     nets = {"value_hidden": (32,), "critic_hidden": (32,), "policy_hidden": (32,), "alpha": 0.3, "discount": 0.8}
     nets |= {"value_lr": 3e-3, "critic_lr": 3e-3, "policy_lr": 3e-3, "state_lr": 3e-3, "polyak": 0.05}

@@ -125,7 +125,7 @@ def arrives(act, horizon=200):
     return False
 
 
-@pytest.mark.parametrize("episodes", [1, 20])
+@pytest.mark.parametrize("episodes", [1, pytest.param(20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["iq-learn", "oq-dice"])
 def test_imitates_the_toy_world(name, episodes):
     data, log, made = moves(episodes)

@@ -352,7 +352,7 @@ SEARCH = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("discrete", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", NAMES)
 def test_it_finds_the_best_first_action(name, discrete):
     action, metrics = learn(name, steps=1000, discrete=discrete, **TRAIN, **SEARCH[name])

@@ -89,11 +89,11 @@ def test_rules(heads, depth, layer_norm, rule):
     for diagnose in (False, True):
         outcome = run(RULES[rule], net, target, *points, diagnose)
         expected = run(RULES[rule], net, target, *(lambda net, p=p: p(net) for p in points), diagnose)
-        assert_close(outcome, expected)
+        assert_close(outcome, expected, 1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("heads", "layer_norm"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("heads", "layer_norm"), [pytest.param(1, False, marks=pytest.mark.long), (2, True)])
 @pytest.mark.parametrize("algo", ["odice", "sdice", "vdice-true"])
 def test_training_is_the_same_up_to_rounding(algo, heads, layer_norm, monkeypatch):
     """Ten updates with the fast path and with `jax.vjp`: the same metrics and parameters."""

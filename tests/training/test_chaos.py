@@ -8,7 +8,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
 def test_kills_lose_nothing(tmp_path):
     spec = importlib.util.spec_from_file_location("chaos", SCRIPT)

@@ -33,7 +33,15 @@ def on_devices(count: int, *names: str, double: bool = False) -> list[dict]:
 
 
 def test_the_state_is_that_of_one_device():
-    for row in on_devices(8, "odice", "seeds:bc", "stream:bc"):
+    (row,) = on_devices(8, "odice")
+    assert row["devices"] == 8
+    assert row["apart"] < 1e-5, row
+    assert row["all_reduces"], row  # the work is divided, not repeated
+
+
+@pytest.mark.long
+def test_seeds_and_streams_are_those_of_one_device():
+    for row in on_devices(8, "seeds:bc", "stream:bc"):
         assert row["devices"] == 8
         assert row["apart"] < 1e-5, row
         assert row["all_reduces"] or row["name"].startswith("stream"), row  # the work is divided, not repeated

@@ -33,7 +33,7 @@ def walked():
     }
 
 
-@pytest.mark.parametrize("episodes", [1, 20])
+@pytest.mark.parametrize("episodes", [1, pytest.param(20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["bc", "odice"])
 def test_imitates_the_toy_world(name, episodes, tmp_path):
     log, data = walked()
