@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
-# Two workers for two cores, with one JAX thread each (tests/conftest.py). A file's tests run in one worker: its fixtures
-# and compiled programs are made once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers for two cores, because some tests wait, with one JAX thread each (tests/conftest.py). A file's tests run
+# in one worker: its fixtures and compiled programs are made once.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo toy docs notebooks test check unit tests types coverage test-long mutations format bench clean

@@ -14,7 +14,7 @@ import pytest
 
 from odice.training.compilation import open_folder
 
-# Must be set before jax starts: two test workers on two cores, one thread each.
+# Must be set before jax starts: several test workers, one thread each.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

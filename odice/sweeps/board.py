@@ -32,9 +32,11 @@ class Board(Watcher):
 
     def __enter__(self) -> Board:
         if not self._quiet and sys.stdout.isatty():
+            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(refresh_per_second=2, transient=True)
+            # Its own console: rich's shared one keeps what it thought of the output when it was first used.
+            self._live = Live(console=Console(), refresh_per_second=2, transient=True)
             self._live.__enter__()
         return self
 
