@@ -14,7 +14,7 @@ def test_the_log_is_a_ring_with_a_hole():
     assert annulus.reward(np.array([1.0, 1.0])) == pytest.approx(1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_samples_lie_on_the_ring_and_guided_ones_near_the_best_arc():
     """With the exact score 0.97 of 400 draws are on the ring. Seeds 0 and 1 gave 0.90 and 0.90 for the clone, 0.96 and
     0.93 in the arc; the bounds are four standard errors of 400 draws below the smaller."""

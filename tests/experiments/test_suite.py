@@ -51,7 +51,7 @@ def bytes_of(folder):
     return (folder / "lqr-local.hdf5").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_log_that_was_killed_in_the_middle_is_the_same_file(tmp_path):
     for name, kills in (("undisturbed", 0), ("killed", 2)):
         folder = tmp_path / name
