@@ -21,7 +21,8 @@ ROWS = 50_000
 """Steps that are compared; more are thinned out evenly."""
 MAX_NAMES = 12
 ALIKE = 3
-"""Examples of the same pair of choices."""
+"""Examples of the same pair of choices; amounts are the same if they fall into the same fifth of the logged range."""
+FIFTHS = 5
 CLEAR = 0.1
 """Of a situation: the least change of a share, or of an amount relative to its range, times the root of its share of
 all steps."""
@@ -234,25 +235,35 @@ def _examples(
 ) -> tuple[Example, ...]:
     """Return the steps in which the policy differs most clearly, at most one per episode.
 
-    Of each pair of choices (done, to be done) there are at most `ALIKE`, unless there are no other pairs.
+    Of each pair of actions (done, to be done) there are at most `ALIKE`, unless there are no other pairs.
     """
+    kinds = np.stack([_kind(actions, logged, data.discrete) for actions in (logged, chosen)], axis=1)
     episodes = np.searchsorted(data.starts, rows, side="right") - 1
     names, seen, examples, spare = action_names(data), set(), [], []
-    pairs: Counter[tuple[str, str]] = Counter()
+    pairs: Counter[bytes] = Counter()
     for row in np.argsort(-strength, kind="stable"):
         if strength[row] <= 0 or len(examples) == most:
             break
         if episodes[row] in seen:
             continue
-        pair = _action(logged[row], names, data), _action(chosen[row], names, data)
+        pair = kinds[row].tobytes()
         alike = pairs[pair] >= ALIKE
         if alike and len(spare) >= most:
             continue
         pairs[pair] += 1
         seen.add(episodes[row])
-        example = Example({column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}, *pair)
+        values = {column.name: column.text(int(row)) for column in columns[:MAX_NAMES]}
+        example = Example(values, _action(logged[row], names, data), _action(chosen[row], names, data))
         (spare if alike else examples).append(example)
     return tuple((examples + spare)[:most])
+
+
+def _kind(actions: np.ndarray, logged: np.ndarray, discrete: bool) -> np.ndarray:
+    """Return the choice, or the fifth of the logged range that each amount falls into."""
+    if discrete:
+        return np.asarray(actions)
+    low, spread = logged.min(axis=0), np.maximum(np.ptp(logged, axis=0), 1e-12)
+    return np.clip(np.floor(FIFTHS * (actions - low) / spread), 0, FIFTHS - 1).astype(np.int64)
 
 
 def _action(action: Any, names: list[str], data: Dataset) -> str:

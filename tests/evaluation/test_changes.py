@@ -80,6 +80,16 @@ def test_amounts_differ_by_more_than_a_tenth_of_their_range():
     assert other.examples[0].policy.startswith("dose ")
 
 
+def test_examples_of_amounts_are_not_all_alike():
+    data = ward(discrete=False)
+    examples = changes(lambda obs: np.full_like(data.actions, data.actions.max()), data).examples
+    low, high = float(data.actions.min()), float(data.actions.max())
+    fifths = [int((float(item.today.split()[1]) - low) / (high - low) * 5) for item in examples]
+    assert len(examples) == 10
+    assert fifths[0] == 0  # the clearest comes first
+    assert max(fifths.count(fifth) for fifth in set(fifths)) <= 3
+
+
 def test_a_log_without_names_has_numbered_ones():
     data = dataclasses.replace(ward(), meta=Meta(n_actions=2))
     changes_ = changes(lambda obs: (obs[:, 1] > 0).astype(int), data)
