@@ -89,7 +89,9 @@ class Schema:
         "impute the column's median, or split the episode there, which also takes out rows without an action or a "
         "reward."
     )
-    missing_indicator: bool | None = _entry("Whether each column that lacks values gets another that says where.")
+    missing_indicator: bool | None = _entry(
+        "Whether each column of numbers that lacks values gets another that says where, as columns of words do."
+    )
     discrete: bool | None = _entry(
         "Whether the action is a choice among options; otherwise whole numbers or words in one column are."
     )

@@ -83,6 +83,16 @@ def test_missing_numbers_are_filled_as_chosen(missing, temps, tmp_path):
     assert rows[2, 2:5].tolist() == third
 
 
+@pytest.mark.parametrize("missing", ["impute", "forward-fill"])
+def test_a_log_with_gaps_can_be_read_in_its_own_encoding(missing, tmp_path):
+    """Judging a policy reads its log again; a missing word is known by a number of its own."""
+    data = read(TABLE, tmp_path, missing=missing)
+    assert [name for name, _ in data.meta.obs_layout][-1] == "mode is missing"
+    again = read(TABLE, tmp_path, missing=missing, encoding=data.encoding)
+    np.testing.assert_array_equal(again.observations, data.observations)
+    assert encode(data.encoding.columns, {"temp": 37, "mode": None}).tolist() == [37, 0, 0, 0, 1]
+
+
 def test_missing_values_are_refused_by_default(tmp_path):
     with pytest.raises(OdiceError, match=r"column 'temp' has 2 empty cells, the first in data row 2 .*say `missing`"):
         read(TABLE, tmp_path)

@@ -97,7 +97,7 @@ def _describe(
         if middle is None:
             raise OdiceError(f"{where}: column {value.name!r} has no value at all; leave it out.")
         column["fill"] = float(np.float32(middle))  # type: ignore[arg-type]
-    if gaps and schema.missing_indicator:
+    if gaps and (schema.missing_indicator or "values" in column):  # a missing word is no word: it needs a sign
         column["indicator"] = True
     return column
 
