@@ -41,7 +41,7 @@ class Question:
     text: str
     """The doubt, in a sentence."""
     about: str
-    """A role, whose columns are the answer; `ends` or `one_step`; or a column, whose role is the answer."""
+    """A role, whose columns are the answer; a column, whose role is the answer; or `ends`, `incomplete`, `one_step`."""
     default: str = ""
     """Empty where there is none, so that somebody has to answer."""
     options: tuple[str, ...] = ()
@@ -57,6 +57,8 @@ class Proposal:
     """Whether every row is an episode of its own."""
     complete: bool = False
     """Whether every episode is over at its last row."""
+    skip_incomplete: bool = False
+    """Whether episodes that lack an action, a reward or a cost are left out."""
     formula: str | None = None
     """The reward, where it is arithmetic of columns."""
     questions: tuple[Question, ...] = field(default=())
@@ -92,6 +94,8 @@ class Proposal:
             raise unknown_name("answer", answer, question.options)
         if question.about == "ends":
             return replace(rest, complete=answer == "over")
+        if question.about == "incomplete":
+            return replace(rest, skip_incomplete=answer == "leave out")
         if question.about == "one_step":
             return replace(rest, one_step=answer == "yes")
         if question.about not in ROLES:

@@ -51,7 +51,7 @@ class _Proposer(Blocks):
         flags = {name: values for name in words if (values := as_flags(table[name])) is not None}
         super().__init__(table.with_columns(**flags))
         self.formula: str | None = None
-        self.complete = False
+        self.complete = self.skip_incomplete = False
         self.rivals: list[str] = []
         """Columns that could be the reward, too."""
 
@@ -75,7 +75,8 @@ class _Proposer(Blocks):
         self._over(blocks)
         one_step = self._one_step(blocks)
         roles = tuple(self.roles[name] for name in self.table.columns)
-        return Proposal(roles, one_step, self.complete, self.formula, tuple(self.questions))
+        self._incomplete(blocks)
+        return Proposal(roles, one_step, self.complete, self.skip_incomplete, self.formula, tuple(self.questions))
 
     # --- one role after the other -------------------------------------------------------------------------------------
 
@@ -101,13 +102,27 @@ class _Proposer(Blocks):
                 self._before_reward()
             return
         best = hinted[0][0]
-        family = [name for rank, name in hinted if rank == best and stem(name) == stem(hinted[0][1])]
+        family = self._neighbors([name for rank, name in hinted if rank == best])
         for name in family:
             self._set(name, "action", f"its name, and {self._kind(name)}", sure=len(hinted) == len(family))
         if len(hinted) > len(family):
             others = ", ".join(name for _, name in hinted if name not in family)
             text = f"{', '.join(family)} is taken as the action; {others} could be it, too."
             self._ask(text, "action", ", ".join(family))
+
+    def _neighbors(self, named: list[str]) -> list[str]:
+        """Return the first of these columns, those that differ from it by a number, and amounts that stand beside it.
+
+        So `dose_morphine` and `dose_ketamine` are one action of two amounts.
+        """
+        first, names = named[0], self.table.columns
+        family = [name for name in named if stem(name) == stem(first)]
+        is_amount = lambda name: not self._discrete(name)
+        if len(family) > 1 or not is_amount(first):
+            return family
+        amounts = [name for name in names if name in named and is_amount(name)]
+        at = names.index(amounts[0])
+        return amounts if names[at : at + len(amounts)] == amounts else family
 
     def _unusable_action(self) -> bool:
         """Whether a column is called like the action and cannot be it; a person is asked for another."""
@@ -379,6 +394,19 @@ class _Proposer(Blocks):
         what = "over at its last row" if self.complete else "cut by the log, and goes on after its last row"
         text = f"Every {names[0]} is taken to be {what}."
         self._ask(text, "ends", "over" if self.complete else "cut", ("over", "cut"))
+
+    def _incomplete(self, blocks: np.ndarray | None) -> None:
+        """Leave out the episodes in which an action, a reward or a cost was not recorded."""
+        needed = [*self._columns("action"), *self._columns("reward"), *self._columns("cost")]
+        lacking = [name for name in needed if self.table[name].null_count()]
+        if not lacking:
+            return
+        rows = np.any([self.table[name].is_null().to_numpy() for name in lacking], axis=0)
+        numbers = np.arange(len(rows)) if blocks is None else blocks
+        what = f"{len(np.unique(numbers[rows])):,} of {len(np.unique(numbers)):,} episodes"
+        self.skip_incomplete = True
+        text = f"{what} are left out, because {' or '.join(lacking)} is empty in some of their rows."
+        self._ask(text, "incomplete", "leave out", ("leave out", "stop"))
 
     def _one_step(self, blocks: np.ndarray | None) -> bool:
         if blocks is not None or self._has("terminated"):

@@ -92,6 +92,9 @@ class Schema:
     missing_indicator: bool | None = _entry(
         "Whether each column of numbers that lacks values gets another that says where, as columns of words do."
     )
+    skip_incomplete: bool | None = _entry(
+        "Whether an episode that lacks an action, a reward or a cost is left out; otherwise that is an error."
+    )
     discrete: bool | None = _entry(
         "Whether the action is a choice among options; otherwise whole numbers or words in one column are."
     )

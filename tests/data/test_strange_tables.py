@@ -112,7 +112,6 @@ REFUSED = {
     "one action": (changed("treatment", lambda row, i: "low"), "no column looks like the action"),
     "400 actions": (changed("treatment", lambda row, i: f"drug {i % 200}"), "no column looks like the action"),
     "a reward in words": (changed("recovered", lambda row, i: "good" if row[5] else "bad"), "like the reward"),
-    "no action in a row": (changed("treatment", lambda row, i: "" if i == 7 else row[4]), "1 empty cells"),
     "ids only": (text([row[:2] for row in ROWS], HEAD[:2]), "no column looks like the action"),
 }
 
@@ -122,6 +121,44 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, name):
     content, sentence = REFUSED[name]
     with pytest.raises(OdiceError, match=sentence):
         read(tmp_path, content)
+
+
+@pytest.mark.parametrize("column", ["treatment", "recovered"])
+def test_episodes_that_lack_an_action_or_a_reward_are_left_out_and_counted(tmp_path, column):
+    content = changed(column, lambda row, i: "" if i in (7, 8, 100) else row[HEAD.index(column)])
+    data = read(tmp_path, content)  # rows 7 and 8 are of one episode
+    assert (data.n_episodes, data.n_steps) == (98, 294)
+    kept = [row for i, row in enumerate(ROWS) if i // 3 not in (2, 33)]
+    np.testing.assert_array_equal(data.rewards, np.array([row[5] for row in kept], np.float32))
+    assert "2 of 100 episodes that lack an action, a reward or a cost left out" in data.meta.history
+    doubt = next(text for text in propose(pl.read_csv(content.encode())).doubts if "left out" in text)
+    assert doubt == f"2 of 100 episodes are left out, because {column} is empty in some of their rows."
+    with pytest.raises(OdiceError, match="leave out their episodes with `skip_incomplete`"):
+        load(tmp_path / "log.csv", schema=tmp_path / "schema.toml", skip_incomplete=False)
+
+
+def test_a_log_in_which_every_episode_lacks_something_is_refused(tmp_path):
+    with pytest.raises(OdiceError, match="every episode lacks an action, a reward or a cost"):
+        read(tmp_path, changed("recovered", lambda row, i: "" if row[1] == 1 else row[5]))
+
+
+@pytest.mark.parametrize("names", [("dose_a", "dose_b"), ("dose_morphine", "dose_ketamine"), ("dose_1", "dose_2")])
+def test_amounts_side_by_side_are_one_action(names):
+    rows = np.random.default_rng(1).uniform(size=(300, 2)).round(2)
+    table = pl.read_csv(text().encode()).drop("treatment")
+    table = table.with_columns(pl.Series(name, rows[:, i]) for i, name in enumerate(names))
+    assert propose(table.select(*HEAD[:4], *names, "recovered")).columns("action") == names
+
+
+@pytest.mark.parametrize("written", ["1,234.5", "1.234,5"])
+def test_thousands_are_read_where_columns_are_separated_by_semicolons(tmp_path, written):
+    from odice.data.readers.table import scan_first
+
+    small = "12.5" if written.endswith(".5") else "12,5"
+    rows = [[*r[:2], written if i == 5 else small, *r[3:]] for i, r in enumerate(ROWS)]
+    (tmp_path / "log.csv").write_text(text(rows, sep=";"))
+    column = scan_first(tmp_path / "log.csv").collect()["score"]
+    assert (column[5], column[6]) == (1234.5, 12.5)
 
 
 def test_an_action_that_cannot_be_one_is_explained():

@@ -42,6 +42,8 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding 
     seen = (*schema.observation, *schema.next_observation)
     same = dict(zip(schema.next_observation, schema.observation, strict=False))
     may_lack = {None: (), "refuse": (), "split": (*seen, *schema.action, schema.reward)}.get(schema.missing, seen)
+    if schema.skip_incomplete:
+        may_lack = (*may_lack, *schema.action, schema.reward, schema.cost)
     for name in table.columns:
         column = table[name]
         if name in may_lack and column.dtype.is_float():
@@ -82,8 +84,8 @@ def _no_nulls(column: pl.Series, schema: Schema, where: str) -> None:
             "say `missing`: forward-fill, impute, or split"
             if column.name in schema.observation
             else (
-                "fill them in, or leave these rows out with `missing` split, which splits their episodes there"
-                if column.name in (*schema.action, schema.reward)
+                "fill them in, or leave out their episodes with `skip_incomplete`"
+                if column.name in (*schema.action, schema.reward, schema.cost)
                 else "fill them in"
             )
         )

@@ -75,6 +75,8 @@ def schema_text(
     elif proposal.columns("episode"):
         note(f"complete: {HELP['complete']}")
         file.add("complete", tomlkit.item(proposal.complete))
+    if proposal.skip_incomplete:
+        file.add("skip_incomplete", tomlkit.item(True))
     if outcomes := proposal.columns("outcome"):
         file.add("outcomes", list(outcomes))
     if bounds:

@@ -181,6 +181,8 @@ def cut(table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str) -
     Returns the rows that stay, the episode of each, and a pair: history in words, and gaps as evidence.
     """
     history, evidence = [], {}
+    if schema.skip_incomplete:
+        table, episodes, history = _complete(table, schema, episodes, where)
     new = np.zeros(len(table), bool)
     if schema.step:
         gaps, about = _gaps(table, schema, episodes, where)
@@ -202,6 +204,21 @@ def cut(table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str) -
             raise OdiceError(f"{where}: every row lacks a value; fill them in with `missing` impute or forward-fill.")
     episodes = np.cumsum(np.append([False], np.diff(episodes) != 0) | new)
     return (table if keep.all() else table.filter(pl.Series(keep))), episodes[keep], (tuple(history), evidence)
+
+
+def _complete(
+    table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str
+) -> tuple[pl.DataFrame, np.ndarray, list[str]]:
+    """Leave out the episodes that lack an action, a reward or a cost somewhere."""
+    needed = [name for name in (*schema.action, schema.reward, schema.cost) if name]
+    lacks = np.any([table[name].is_null().to_numpy() for name in needed], axis=0)
+    keep = ~np.isin(episodes, episodes[lacks])
+    if keep.all():
+        return table, episodes, []
+    if not keep.any():
+        raise OdiceError(f"{where}: every episode lacks an action, a reward or a cost; fill them in.")
+    lost = f"{len(np.unique(episodes[~keep]))} of {len(np.unique(episodes))} episodes"
+    return table.filter(pl.Series(keep)), episodes[keep], [f"{lost} that lack an action, a reward or a cost left out"]
 
 
 def _gaps(

@@ -98,10 +98,12 @@ def _as_numbers(column: pl.Series, separator: str) -> pl.Series:
     missing = column.str.strip_chars().str.to_uppercase().is_in(MISSING)
     words = pl.select(pl.when(missing).then(None).otherwise(column)).to_series()
     words = words.str.replace(r"^\s*([+-]?)\s*[$€£¥]\s*", "$1").str.replace(r"\s*[%$€£¥]\s*$", "")
-    if separator == ",":
+    if separator == "," or words.str.contains(r"^[+-]?\d{1,3}(,\d{3})+\.\d+$").any():
         large = words.str.contains(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
         words = pl.select(pl.when(large).then(words.str.replace_all(",", "")).otherwise(words)).to_series()
     else:
+        large = words.str.contains(r"^[+-]?\d{1,3}(\.\d{3})+,\d+$")
+        words = pl.select(pl.when(large).then(words.str.replace_all(r"\.", "")).otherwise(words)).to_series()
         words = words.str.replace(r"^([+-]?\d+),(\d+)$", "$1.$2")
     numbers = words.cast(pl.Float64, strict=False)
     changed = words.null_count() > column.null_count() or bool((words != column).any())

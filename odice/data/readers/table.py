@@ -90,7 +90,7 @@ def to_dataset(
         table = table[order]
     meta = replace(saved or Meta(), schema=None if saved else bound.to_dict())
     table, bound = with_ends(table, bound, episodes)
-    if episodes is not None or bound.missing or bound.max_gap is not None:
+    if episodes is not None or bound.missing or bound.skip_incomplete or bound.max_gap is not None:
         before = between_flags(table, bound) if episodes is None else episodes
         table, after, (history, evidence) = cut(table, bound, before, where)
         episodes = None if episodes is None and not history else after
