@@ -235,17 +235,19 @@ class _Proposer(Blocks):
 
     def _are_chances(self, chance: str, action: str) -> bool:
         """Whether a column may have the probabilities of the choices: over all rows, the mean of 1/p of each is 1."""
-        taken, column = self.table[action], self.table[chance]
-        fits = column.dtype.is_float() and not column.null_count() and self._between(chance, 0, 1)
-        if not fits or taken.n_unique() < 2:
+        column = self.table[chance]
+        if not (column.dtype.is_float() and not column.null_count() and self._between(chance, 0, 1)):
             return False
-        sums = pl.DataFrame({"taken": taken, "inverse": 1 / column}).group_by("taken").sum()
-        return bool(np.abs(sums["inverse"].to_numpy() / len(taken) - 1).max() <= 0.2)
+        known = pl.DataFrame({"taken": self.table[action], "inverse": 1 / column}).drop_nulls("taken")
+        if known["taken"].n_unique() < 2:
+            return False
+        sums = known.group_by("taken").sum()
+        return bool(np.abs(sums["inverse"].to_numpy() / len(known) - 1).max() <= 0.2)
 
     def _explained(self, chance: str, action: str) -> float:
         """The share of a column's variance that lies between the choices: another column of choices explains none."""
         values = self.table[chance].to_numpy().astype(float)
-        group = self.table[action].cast(pl.String).rank("dense").to_numpy().astype(int) - 1
+        group = self.table[action].cast(pl.String).fill_null("").rank("dense").to_numpy().astype(int) - 1
         means = np.bincount(group, values) / np.bincount(group)
         return float(np.var(means[group]) / np.var(values)) if np.var(values) > 0 else 0.0
 

@@ -137,6 +137,16 @@ def test_episodes_that_lack_an_action_or_a_reward_are_left_out_and_counted(tmp_p
         load(tmp_path / "log.csv", schema=tmp_path / "schema.toml", skip_incomplete=False)
 
 
+@pytest.mark.parametrize("name", ["treatment", "group"])  # a usual name of an action, and none
+def test_probabilities_are_known_where_an_action_is_missing(name):
+    low = np.random.default_rng(3).random(300) < 0.7
+    actions = [None if i == 7 else ("low" if each else "high") for i, each in enumerate(low)]
+    new = [pl.Series(name, actions), pl.Series("p", np.where(low, 0.7, 0.3))]
+    table = pl.read_csv(text().encode()).with_columns(new).select(*HEAD[:4], name, "p", "recovered")
+    assert propose(table).columns("propensity") == ("p",)
+    assert propose(table).columns("action") == (name,)
+
+
 def test_a_log_in_which_every_episode_lacks_something_is_refused(tmp_path):
     with pytest.raises(OdiceError, match="every episode lacks an action, a reward or a cost"):
         read(tmp_path, changed("recovered", lambda row, i: "" if row[1] == 1 else row[5]))
