@@ -98,7 +98,7 @@ class _Proposer(Blocks):
         fits = lambda name: self._choice(name) and not priced(name) and not self._may_be_chance(name)
         hinted = self._hinted("action", fits)
         if not hinted:
-            if not self._unusable_action():
+            if not self._has("action") and not self._unusable_action():
                 self._before_reward()
             return
         best = hinted[0][0]
