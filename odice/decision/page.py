@@ -114,7 +114,7 @@ def decision_page(
         returns=histogram(edges.tolist(), counts.tolist(), f"What one {per} earned ({reward})"),
         today=_shares(data),
         changes=changes(policy, data),
-        effects=[_row(item) for item in effects],
+        effects=[_row(effects[0], estimates.verdict.lower_bound), *(_row(item) for item in effects[1:])],
         bars=_interval_bars(judgment.gain, float(returns.min()), float(returns.max())),
         certain=SURE,
         each=100 * estimates.verdict.confidence if estimates.verdict.confidence > 1 - ALPHA else None,
@@ -152,6 +152,7 @@ def _about(data: Dataset, reward: str, counted: int | None) -> list[str]:
         more = f" and {len(seen) - 8} more columns" if len(seen) > 8 else ""
         names = ", ".join(seen[:8]) + more
         out.append(f"Known before it: {names}. Decided: {', '.join(done)}. What counts afterwards: {reward}.")
+    out += [f"{text[0].upper()}{text[1:]}." for text in data.meta.history if text.endswith("left out")]
     if counted is not None:
         out.append(
             f"The log stops before many episodes are over, so the first {counted} rows of each are counted, and every "
@@ -195,8 +196,11 @@ def _range(item: Any) -> str:
     return f"{number(item.mean)} ({number(item.low)} to {number(item.high)})"
 
 
-def _row(item: Effect) -> dict[str, str]:
+def _row(item: Effect, bound: float | None = None) -> dict[str, str]:
+    """Return a line of the table; where a bound on one side is stated, it stands in place of the range."""
     ends = f"{signed(item.change.low)} to {signed(item.change.high)}" if item.supported else "not confirmed"
+    if item.supported and bound is not None:
+        ends = f"at least {signed(bound)}"
     return {"name": item.name, "today": number(item.today.mean), "change": f"{signed(item.change.mean)} ({ends})"}
 
 

@@ -203,6 +203,10 @@ def _conditions(column: _Column):
         for code, name in enumerate(column.categories):
             yield f"{column.name} is {name}", column.values == code
         return
+    if np.isin(column.values, (0, 1)).all():
+        for value in (0, 1):
+            yield f"{column.name} is {value}", column.values == value
+        return
     unit = f" {column.unit}" if column.unit else ""
     for cut in np.unique(np.quantile(column.values, np.linspace(0.1, 0.9, 9))):
         yield f"{column.name} above {cut:.4g}{unit}", column.values > cut

@@ -130,7 +130,7 @@ def test_episodes_that_lack_an_action_or_a_reward_are_left_out_and_counted(tmp_p
     assert (data.n_episodes, data.n_steps) == (98, 294)
     kept = [row for i, row in enumerate(ROWS) if i // 3 not in (2, 33)]
     np.testing.assert_array_equal(data.rewards, np.array([row[5] for row in kept], np.float32))
-    assert "2 of 100 episodes that lack an action, a reward or a cost left out" in data.meta.history
+    assert "2 of 100 episodes lack an action, a reward or a cost and are left out" in data.meta.history
     doubt = next(text for text in propose(pl.read_csv(content.encode())).doubts if "left out" in text)
     assert doubt == f"2 of 100 episodes are left out, because {column} is empty in some of their rows."
     with pytest.raises(OdiceError, match="leave out their episodes with `skip_incomplete`"):

@@ -17,9 +17,10 @@ import odice
 from odice.cli.main import main
 from odice.decision.advice import advice
 from odice.decision.decide import _preference
-from odice.decision.judge import judge
-from odice.decision.page import _possible
+from odice.decision.judge import Effect, judge
+from odice.decision.page import _about, _possible, _row
 from odice.errors import Interrupted, OdiceError
+from odice.evaluation.ope.intervals import Interval
 from odice.training.interrupt import Stop
 
 SMALL = {"policy_hidden": (16, 16), "batch_size": 64}
@@ -65,6 +66,23 @@ def test_everything_is_in_one_folder_and_in_words(decided):
     assert any(line.startswith("trained 1 of 2: clone (took") for line in lines)
     assert any(line.split()[:2] == ["customer_id", "episode"] for line in lines)
     assert "<script" not in page
+
+
+def test_a_bound_stands_in_place_of_the_range():
+    """The range has two sides and reaches below a bound of the same error rate; together they would contradict."""
+    gain = Effect("score", Interval(10.0, 9.0, 11.0, 9.2), Interval(2.0, -0.3, 4.0, 0.1), ("fqe",))
+    assert _row(gain)["change"] == "+2 (−0.3 to +4)"
+    assert _row(gain, 0.1)["change"] == "+2 (at least +0.1)"
+    assert _row(gain._replace(supported=False), 0.1)["change"] == "+2 (not confirmed)"
+
+
+def test_the_page_says_how_many_episodes_were_left_out(tmp_path):
+    log = shop(tmp_path / "shop.csv")
+    table = pl.read_csv(log)
+    table.with_columns(pl.when(pl.int_range(480) == 3).then(None).otherwise("revenue").alias("revenue")).write_csv(log)
+    roles = {"observation": "score", "action": "offer", "reward": "revenue", "episode": "customer_id"}
+    data = odice.load(log, **roles, terminated="closed", skip_incomplete=True)
+    assert "1 of 240 episodes lack an action, a reward or a cost and are left out." in _about(data, "revenue", None)
 
 
 def test_the_same_call_continues_and_decides_the_same(decided):

@@ -218,7 +218,11 @@ def _complete(
     if not keep.any():
         raise OdiceError(f"{where}: every episode lacks an action, a reward or a cost; fill them in.")
     lost = f"{len(np.unique(episodes[~keep]))} of {len(np.unique(episodes))} episodes"
-    return table.filter(pl.Series(keep)), episodes[keep], [f"{lost} that lack an action, a reward or a cost left out"]
+    return (
+        table.filter(pl.Series(keep)),
+        episodes[keep],
+        [f"{lost} lack an action, a reward or a cost and are left out"],
+    )
 
 
 def _gaps(
