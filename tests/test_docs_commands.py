@@ -56,6 +56,7 @@ STANDINS = {
     r"--suite local": "--suite local --suite-dir local",
     r"--data-dir OGBENCH": "--data-dir ogbench --env none",
     r"--devices \d": "--devices 1",
+    r"--rows 100000": "--rows 1000",
     r"collect (.*--policy .*)--steps \d+": r"collect \1--steps 200",
     r"collect (.*)--out ": r"collect \1--out made-",
     r"runs/x\b": "runs/a",
