@@ -24,6 +24,13 @@ ABOUT = (
 )
 NOT_D4RL = "Local suite: these logs were made here and are not D4RL's; no published number belongs to them."
 D4RL = "D4RL's data, evaluated on today's MuJoCo (Gymnasium's v4 robots, D4RL's AntMaze rebuilt), not on mujoco-py."
+TITLES = {
+    "table1": "Table 1 of the O-DICE paper",
+    "table2": "Table 2 of the O-DICE paper",
+    "figure3": "Figure 3 of the O-DICE paper",
+    "curves": "Learning curves of the O-DICE paper's comparison",
+    "sensitivity": "How much lambda and eta matter",
+}
 OWN_FIGURES = ("figure3", "sensitivity")
 """Studies with a figure of their own; the others' are learning curves, which every page has."""
 
@@ -181,8 +188,9 @@ def _report(flags: ReproduceFlags, runs: list[SweepRun], places: list[StudyRun],
     figures = _figures(flags.study, comparison, about, out)
     shown = [path for path in figures if path.suffix == ".png" and flags.study in OWN_FIGURES]
     images = [path.read_bytes() for path in shown]
-    title = f"{flags.study} of the O-DICE paper{', on the local suite' if flags.suite else ''}"
-    html.write(files[-1], run_page(reproduction.labelled(comparison), title, about, tables, images))
+    title = f"{TITLES[flags.study]}{', on the local suite' if flags.suite else ''}"
+    parts = [part for table in tables for part in _parts(table)]
+    html.write(files[-1], run_page(reproduction.labelled(comparison), title, about, parts, images))
     for path in [*files, *figures]:
         print(f"{path}: written")
 
@@ -195,8 +203,8 @@ def _about(flags: ReproduceFlags, runs: list[SweepRun]) -> str:
     settings = "odice's own settings" if flags.preset == "own" else f"settings of the preset {flags.preset}"
     more = f", {' '.join(flags.set)}" if flags.set else ""
     done = sum((run.path / "result.json").exists() for run in runs)
-    partial = "" if done == len(runs) else f" {done} of {len(runs)} runs are finished."
-    return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}.{partial}"
+    state = f"{len(runs):,} runs" if done == len(runs) else f"{done:,} of {len(runs):,} runs are finished"
+    return f"{where} {updates} updates, {seeds} seed{'s' * (seeds != 1)}, {settings}{more}. {state}."
 
 
 def _tables(study: str, comparison: Comparison, about: str) -> list[ReportTable]:
@@ -237,7 +245,7 @@ def _texts(tables: list[ReportTable], comparison: Comparison, stem: Path) -> lis
 
 
 PRINTED_COLUMNS = 8
-"""Columns of numbers that fit next to the names of data sets in a terminal."""
+"""Columns of numbers that fit next to the names of data sets in a terminal and on a page."""
 
 
 def _show(tables: list[ReportTable]) -> None:

@@ -86,7 +86,7 @@ def score_table(comparison: Comparison, title: str, note: str) -> ReportTable:
     sources = [f"{name}: {source}." for name, source in SOURCES.items() if any(where == name for _, where in columns)]
     unit = (
         "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's "
-        f"{counted_words(comparison)}."
+        f"{last_evaluations(comparison)}."
     )
     empty = [
         f"No published number belongs to {data}: its runs were evaluated in {env}." for data, env in elsewhere.items()
@@ -175,7 +175,7 @@ def sensitivity_table(comparison: Comparison, note: str) -> ReportTable:
             cells = [Cell(f"{value:.1f}", value) for value in ends]
             body.append([Cell(data), Cell(name), Cell(eta), Cell(best), *cells, Cell(str(len(values)), len(values))])
     head = ["data", "method", "eta", "best lambda", "best", "worst", "apart", "lambdas"]
-    note = f"{note} Mean over seeds of the {counted_words(comparison)}."
+    note = f"{note} Mean over seeds of the {last_evaluations(comparison)}."
     return ReportTable("Over lambda", head, body, note, words=3)
 
 
@@ -200,15 +200,10 @@ def settings_table(comparison: Comparison, note: str) -> ReportTable:
         body.append(cells)
     head = ["data", "method", "lambda", "eta", "score", *SETTING_METRICS.values()]
     about = (
-        f"Score: mean over seeds of the {counted_words(comparison)}. V in units of the mapped rewards, and the "
+        f"Score: mean over seeds of the {last_evaluations(comparison)}. V in units of the mapped rewards, and the "
         "effective sample of a batch as a share of it: means over the last tenth of training."
     )
     return ReportTable("Each setting", head, body, f"{note} {about}", words=4)
-
-
-def counted_words(comparison: Comparison) -> str:
-    """The evaluations that count, as in `last ten evaluations`."""
-    return last_evaluations(max((group.counted for group in comparison.groups), default=FINAL))
 
 
 def parse(method: str) -> tuple[str, dict[str, str]]:

@@ -82,8 +82,12 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 
 def _curves(axes: Axes, comparison: Comparison, data: str) -> None:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     for group in comparison.of(data):
         _band(axes, comparison.methods.index(group.method), group.method, group.curve)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     unit = "normalized score" if comparison.of(data)[0].scored else "return"
     axes.set(title=_literal(data), xlabel="updates", ylabel=unit)
 

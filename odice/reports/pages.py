@@ -22,13 +22,14 @@ def run_page(
     """Render a comparison.
 
     Args:
-        lead: text before the numbers of runs under the title.
+        lead: text under the title, which says how many runs there are and how many are finished.
         first: tables to show above the others, instead of the overview.
         images: PNG files to show below them.
     """
     runs = [run for group in comparison.groups for run in group.runs]
     done = sum(run.finished for run in runs)
     state = f"all {done} finished" if done == len(runs) else f"{done} of {len(runs)} runs finished"
+    counted = "" if lead else f", {count(len(runs), 'run')}: {state}"
     methods, data = count(len(comparison.methods), "method"), count(len(comparison.data), "data set")
     profiles = len(comparison.profiles) > 1 or len(comparison.shared[0]) > 1
     return html.page(
@@ -36,7 +37,7 @@ def run_page(
         styles=["chart.css", "runs.css"],
         scripts=["chart.js", "sort.js"],
         title=title,
-        lead=f"{lead} {methods} on {data}, {count(len(runs), 'run')}: {state}.".strip(),
+        lead=f"{lead} {methods} on {data}{counted}.".strip(),
         first=first,
         images=images,
         results=[table for table in (None if first else overview(comparison), results(comparison)) if table],

@@ -192,21 +192,22 @@ def state(run: RunRecord) -> str:
 
 
 def _protocol(comparison: Comparison) -> str:
-    counted = max((group.counted for group in comparison.groups), default=FINAL)
-    fewest = min((group.final_evaluations for group in comparison.groups if len(group.finals)), default=counted)
-    fewer = "" if fewest >= counted else f" (of all where there are fewer; here at least {count(fewest, 'evaluation')})"
     scored = [group.scored for group in comparison.groups if group.interval]
     what = "normalized scores" if all(scored) else "returns, not normalized" if not any(scored) else "as the unit says"
     return (
-        f"A run's number is the mean of its {last_evaluations(counted)}{fewer}; mean ± standard deviation and 95 % "
+        f"A run's number is the mean of its {last_evaluations(comparison)}; mean ± standard deviation and 95 % "
         f"bootstrap interval over seeds. Last and best: means over seeds. Worst episode: of those evaluations, of any "
         f"seed. Numbers are {what}. Only finished runs count."
     )
 
 
-def last_evaluations(counted: int) -> str:
+def last_evaluations(comparison: Comparison) -> str:
     """Of what the number of a run is the mean."""
-    return "last evaluation" if counted == 1 else f"last {'ten' if counted == 10 else counted} evaluations"
+    counted = max((group.counted for group in comparison.groups), default=FINAL)
+    fewest = min((group.final_evaluations for group in comparison.groups if len(group.finals)), default=counted)
+    fewer = "" if fewest >= counted else f" (of all where there are fewer; here at least {count(fewest, 'evaluation')})"
+    words = "last evaluation" if counted == 1 else f"last {'ten' if counted == 10 else counted} evaluations"
+    return f"{words}{fewer}"
 
 
 def _seeds(group: Group) -> Cell:

@@ -193,6 +193,9 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
     assert main(command) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "159 of 160 runs are finished" in shown
+    page = (out / "table1.html").read_text()
+    assert page.count("columns 17 to 22 of 22") == 1  # the last part of the wide table
+    assert "159 of 160 runs are finished. 11 methods on 15 data sets." in page
     rows = table_rows(out / "table1.csv")
     assert [row["data"] for row in rows] == [*STUDIES["table1"].data]
     assert [name for name in rows[0] if name in OURS] == OURS
@@ -207,6 +210,7 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
     assert main(command) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "runs are finished" not in shown
+    assert "160 runs." in shown
     assert "evaluated in AntMaze_Large-v5" in shown
     last = table_rows(out / "table1.csv")[-1]
     assert [last[name] for name in last if name.endswith(": paper")] == [""] * 8
