@@ -17,8 +17,7 @@ from odice.training.processes import worker_command
 TAIL_LINES = 5
 """Lines of a failed run's log that are shown."""
 SMALL_STEPS = 5_000
-"""Runs of at most so many updates, of one log and one algorithm, share a process: its start would cost more than they
-do."""
+"""Runs of at most so many updates, of one log, share a process: its start would cost more than they do."""
 SHARING = 8
 """Runs that share a process, at most."""
 
@@ -107,7 +106,7 @@ class Driver:
 
     def _alike(self, run: SweepRun) -> list[SweepRun]:
         """Small runs that the same process can train after this one; one that has failed goes alone."""
-        what = lambda one: (str(one.settings.options.data), one.settings.options.algo, one.steps <= SMALL_STEPS)
+        what = lambda one: (str(one.settings.options.data), one.steps <= SMALL_STEPS)
         ready = lambda one: not self._failures[one.name] and not busy(one) and not result(one)
         if run.steps > SMALL_STEPS or self._failures[run.name]:
             return []

@@ -221,7 +221,7 @@ def test_small_runs_share_a_process_as_long_as_every_core_has_one(tmp_path, monk
     workers.shared.clear()
     mixed = make_runs(tmp_path / "d", ["log.npz", "b.npz"], ["bc", "iql"], seeds=2, steps=100)
     Driver(mixed, 1, watcher=workers).run()
-    assert workers.shared == [[0, 1]] * 4  # one log and one algorithm
+    assert workers.shared == [[0, 1, 0, 1]] * 2  # of one log
 
 
 @pytest.mark.parametrize("code", [3, 7])
