@@ -67,7 +67,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
         raise OdiceError("There is no evaluation in these runs to draw; train with an environment (--env).")
     profiles = comparison.profiles if len(comparison.profiles) > 1 else {}
     panels = len(plotted) + bool(profiles)
-    columns = columns_for(panels, 3)
+    columns = columns_for(panels, 3 if panels < 10 else 4)
     lines = -(-panels // columns)
     with figure_style():
         figure = Figure(figsize=(4.2 * columns, 3.3 * lines + 0.6), layout="constrained")

@@ -96,10 +96,11 @@ def _start(axes: Axes) -> None:
 
 
 def columns_for(panels: int, most: int = 4) -> int:
-    """How many panels stand in a row: as many as possible with the fewest empty places."""
+    """How many panels stand in a row: as many as possible with the fewest empty places; ten or more are no strip."""
     if panels <= most:
         return max(panels, 1)
-    return min(range(most, 1, -1), key=lambda columns: -panels % columns)
+    least = 2 if panels < 10 else 3
+    return min(range(most, least - 1, -1), key=lambda columns: -panels % columns)
 
 
 def fill_empty(figure: Figure | SubFigure, empty: Sequence[Axes], known: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from odice.errors import OdiceError
 from odice.reports import tables
 from odice.reports.charts import Series, line_chart, ticks
 from odice.reports.curves import comparison_figure
+from odice.reports.figures import columns_for
 from odice.reports.pages import run_page
 from tests.reports.made import make_run
 
@@ -155,6 +156,11 @@ def test_the_figure_has_a_panel_for_each_data_set_and_the_profiles(comparison):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["bc", "odice"]
     line = figure.axes[1].get_lines()[1]
     assert line.get_ydata().tolist() == pytest.approx([75.5, 76.5])
+
+
+@pytest.mark.parametrize(("panels", "most", "columns"), [(2, 3, 2), (5, 3, 3), (8, 3, 2), (14, 4, 3), (16, 4, 4)])
+def test_panels_leave_few_places_empty_and_many_of_them_are_no_strip(panels, most, columns):
+    assert columns_for(panels, most) == columns
 
 
 def test_a_legend_of_long_names_is_not_cut(tmp_path):
