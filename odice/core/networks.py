@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import equinox as eqx
@@ -28,17 +30,35 @@ _SCALED = {"glorot": jax.nn.initializers.glorot_uniform, "he": jax.nn.initialize
 LAYER_NORM_EPS = 1e-5  # torch's; flax would use 1e-6
 
 
-def _linear(key: PRNGKeyArray, fan_in: int, fan_out: int, init: Init) -> tuple[Array, Array]:
-    if init in _GAINS:
-        return orthogonal(_GAINS[init])(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
-    if init in _SCALED:
-        return _SCALED[init]()(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out)
-    bound = 1 / math.sqrt(fan_in)
-    key_w, key_b = jax.random.split(key)
-    return (
-        jax.random.uniform(key_w, (fan_in, fan_out), minval=-bound, maxval=bound),
-        jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
-    )
+def _layers(keys: Array, sizes: Sequence[int], init: Init) -> list[tuple[Array, Array]]:
+    """Weights and biases of each layer, with a key for each."""
+    ends = tuple(pairwise(sizes))
+    if init == "torch":
+        return _uniform_layers(keys, ends)
+    draw = orthogonal(_GAINS[init]) if init in _GAINS else _SCALED[init]()
+    return [(draw(key, end, jnp.float32), jnp.zeros(end[1])) for key, end in zip(keys, ends, strict=True)]
+
+
+@partial(jax.jit, static_argnums=1)
+def _uniform_layers(keys: Array, ends: tuple[tuple[int, int], ...]) -> list[tuple[Array, Array]]:
+    """Weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in)): the numbers of a `jax.random.uniform` for each.
+
+    All are drawn at once: to compile the generator again for each array was most of the time of a run's first state.
+    JAX numbers the draws of a key (`jax_threefry_partitionable`), so a small array is the beginning of a large one.
+    """
+    keys = jax.vmap(jax.random.split)(keys)
+    largest = max(max(fan_in, 1) * fan_out for fan_in, fan_out in ends)
+    draws = jax.vmap(jax.vmap(lambda key: jax.random.uniform(key, (largest,))))(keys)
+
+    def part(draw: Array, shape: tuple[int, ...], bound: float) -> Array:
+        between = draw[: math.prod(shape)].reshape(shape) * (2 * bound) - bound
+        return jnp.maximum(between, -bound)  # rounding can lead below
+
+    layers = []
+    for (weight, bias), (fan_in, fan_out) in zip(draws, ends, strict=True):
+        bound = 1 / math.sqrt(fan_in)
+        layers.append((part(weight, (fan_in, fan_out), bound), part(bias, (fan_out,), bound)))
+    return layers
 
 
 def orthogonal(gain: float) -> Callable[..., Array]:
@@ -81,7 +101,7 @@ class MLP(eqx.Module):
         Without `last_bias` the output layer has no biases.
         """
         keys = jax.random.split(key, len(sizes) - 1)
-        layers = [_linear(k, i, o, init) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+        layers = _layers(keys, sizes, init)
         if last is not None:
             layers[-1] = last(keys[-1], tuple(sizes[-2:]), jnp.float32), jnp.zeros(sizes[-1])
         self.weights = [w for w, _ in layers]
