@@ -117,12 +117,13 @@ def in_notebook() -> bool:
 
 def live(line: Callable[[], str]) -> Live:
     """A line at the bottom of the terminal, made anew four times a second; what is printed stands above it."""
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    return Live(
-        get_renderable=lambda: Text(line(), no_wrap=True, overflow="ellipsis"), refresh_per_second=4, transient=True
-    )
+    render = lambda: Text(line(), no_wrap=True, overflow="ellipsis")
+    # Its own console: rich's shared one keeps what it thought of the output when it was first used.
+    return Live(get_renderable=render, console=Console(), refresh_per_second=4, transient=True)
 
 
 def seeds_line(folders: Sequence[Path], steps: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tomllib
 
 import gymnasium
 import numpy as np
 import pytest
+import rich.console
 import tomlkit
 
 import odice
@@ -192,6 +194,26 @@ def test_a_notebook_has_one_line_that_is_rewritten(monkeypatch, capsys):
     assert shown.count("\n") == 1
     assert shown.startswith("\rstep 50/1,000  ready after 0m00s\rstep 150/1,000  100 updates/s")
     assert shown.endswith("\revaluated\n")
+
+
+def test_the_live_line_is_in_the_terminal_of_the_run(monkeypatch):
+    """And not where rich's shared console, which another part of the program may have used before, writes."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    elsewhere, here = io.StringIO(), Terminal()
+    monkeypatch.setattr(rich, "_console", rich.console.Console(file=elsewhere))
+    monkeypatch.setattr("sys.stdout", here)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with Display(1000) as display:
+        display.tick(50)
+        display.note("evaluated")
+    assert "step 50/1,000" in here.getvalue()
+    assert "evaluated\n" in here.getvalue()
+    assert not elsewhere.getvalue()
 
 
 def test_seeds_of_other_processes_are_read_from_their_folders(tmp_path):
