@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import auto
 import family
 import jax
 import jax.numpy as jnp
 import numpy as np
+import runner
 
 from odice.core.diffusion import DiffusionPolicy, solve
 from odice.data.load import load
@@ -104,13 +104,12 @@ def actor(way: Way, policy: DiffusionPolicy, critics: dict[str, Any], fitted, se
 
 def trained(where: str, seeds: list[int], steps: int) -> Iterator[tuple[int, Any, list[tuple[DiffusionPolicy, dict]]]]:
     """After each tenth of the run: its number, what undoes the preprocessing, and for each seed what acts."""
-    family.configure()
-    auto.CANDIDATES["diffusion-dice"]["critic_ensemble"] = 10
-    settings = auto.settings_of("diffusion-dice", steps)
-    transitions, fitted, config, spec = auto.prepare(settings, load(where))
-    data, sizes = auto.stacked([transitions] * len(seeds))
+    candidate = {**family.RUNNER.candidates["diffusion-dice"], "critic_ensemble": 10}
+    settings = runner.small_settings(candidate, steps, family.SMALL, family.FAST)
+    transitions, fitted, config, spec = runner.prepare(settings, load(where))
+    data, sizes = runner.stacked([transitions] * len(seeds))
     algo = settings.algorithm.build(config, spec)
-    parts = auto.train(algo, config.batch_size, data, sizes, seeds, steps, auto.EVALUATIONS)
+    parts = runner.train(algo, config.batch_size, data, sizes, seeds, steps, runner.EVALUATIONS)
     for at, states in enumerate(parts, start=1):
         each = [jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(len(seeds))]
         first = lambda tree: jax.tree.map(lambda leaf: leaf[:1], tree)
@@ -126,9 +125,9 @@ def acting(log: str, seeds: list[int], steps: int, last: int) -> None:
     with Evaluator(env) as evaluator:
         for at, about, policies in trained(where, seeds, steps):
             end = about, policies
-            for name, way in WAYS.items() if at > auto.EVALUATIONS - last else ():
+            for name, way in WAYS.items() if at > runner.EVALUATIONS - last else ():
                 acts = [actor(way, *policy, about[0], seed) for seed, policy in zip(seeds, policies, strict=True)]
-                curves[name].append([evaluator(act, episodes=auto.EPISODES, seed=100 * at).mean for act in acts])
+                curves[name].append([evaluator(act, episodes=runner.EPISODES, seed=100 * at).mean for act in acts])
                 print(at, name, *(f"{mean:.0f}" for mean in curves[name][-1]), flush=True)
     print("| policy | return |\n|---|---|")
     for name, curve in curves.items():

@@ -4,8 +4,8 @@
     python benchmarks/family.py run --logs bundled=bundled/hopper-replay:Hopper-v5 --steps 9600 --seeds 0 1
     python benchmarks/family.py table
 
-The runner, the sizes of the networks and the protocol are those of benchmarks/auto.py. An algorithm for continuous
-actions alone is left out where actions are choices. docs/research/parity.md reads the table.
+Networks and protocol are those of benchmarks/auto.py. An algorithm for continuous actions alone is left out where
+actions are choices. docs/research/parity.md reads the table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import auto
+from runner import Runner
 
 from odice.algos import entry
 from odice.experiments.worlds import WORLDS
@@ -33,6 +34,12 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "idrl": SPREAD,
     "diffusion-dice": {},
 }
+RUNNER = Runner(
+    {who: {"algo": who, **FAST, **more} for who, more in CANDIDATES.items()},
+    Path("runs/family/rows.jsonl"),
+    SMALL,
+    FAST,
+)
 WORLD_LOGS = ("lottery-30", "lottery-10", "inventory", "bandit", "dosing")
 
 
@@ -40,12 +47,6 @@ def fits(log: str, who: str) -> bool:
     """Whether an algorithm has a form for the actions of a log."""
     name = log.partition("=")[0]
     return name not in WORLDS or not WORLDS[name].discrete or entry(who).discrete
-
-
-def configure() -> None:
-    """Give the runner of benchmarks/auto.py these candidates."""
-    auto.CANDIDATES = {who: {"algo": who, **FAST, **more} for who, more in CANDIDATES.items()}
-    auto.FAST, auto.SMALL, auto.ROWS = FAST, SMALL, Path("runs/family/rows.jsonl")
 
 
 if __name__ == "__main__":
@@ -56,9 +57,8 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=2000)
     args = parser.parse_args()
-    configure()
     if args.do == "table":
-        auto.table()
+        RUNNER.table()
     else:
         for log in args.logs:
-            auto.run([log], [who for who in args.who if fits(log, who)], args.seeds, args.steps)
+            RUNNER.run([log], [who for who in args.who if fits(log, who)], args.seeds, args.steps)
