@@ -35,6 +35,7 @@ import jaxtyping
 from hypothesis import HealthCheck, settings
 
 import tests.checked  # so that the hook finds it
+from odice.training import credit
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jaxtyping.install_import_hook(["odice.core", "odice.algos"], f"{tests.checked.__name__}.checked")
@@ -77,6 +78,20 @@ def full_optimization():
     yield
     jax.config.update("jax_disable_most_optimizations", before)
     jax.clear_caches()
+
+
+FULL_CREDIT, credit.UPDATES = credit.UPDATES, 160
+"""`auto` learns the credit of a log before each run: a tenth of its updates will do where a test is not about it."""
+
+
+@pytest.fixture(scope="module")
+def full_credit():
+    """Learn credit as users do."""
+    short, credit.UPDATES = credit.UPDATES, FULL_CREDIT
+    credit._fit.clear_cache()  # it has read the number
+    yield
+    credit.UPDATES = short
+    credit._fit.clear_cache()
 
 
 MAX_MEMORY, STEP = 1_200_000_000, 300_000_000

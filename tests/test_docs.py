@@ -1,5 +1,5 @@
 """What the README and docs/ tell people to type is there: links, names, commands with their flags. The README's example
-and the tutorials are run."""
+and the tutorials are run, with small networks and budgets (those of the pages: `make test-long`, `make notebooks`)."""
 
 import ast
 import contextlib
@@ -8,7 +8,7 @@ import importlib
 import inspect
 import io
 import json
-import os
+import math
 import re
 import runpy
 import subprocess
@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import odice
+from odice.algos import registry
 from odice.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -246,9 +247,15 @@ def test_links_lead_somewhere():
     assert not [(name, link) for name, link in links if "://" not in link and not there((ROOT / name).parent / link)]
 
 
+SMALL = {"value_hidden": (64, 64), "policy_hidden": (64, 64), "batch_size": 64}
+
+
 @pytest.mark.slow
-def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("full_credit")
+@pytest.mark.parametrize("settings", [SMALL, pytest.param({}, marks=pytest.mark.long)], ids=["small", "as printed"])
+def test_the_readme_example_runs(settings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(odice, "train", functools.partial(odice.train, **settings))
     (code,) = blocks("README.md")
     Path("example.py").write_text(code)
     result = runpy.run_path("example.py")
@@ -272,16 +279,28 @@ def test_notebooks_have_the_source_of_their_pages(name):
     assert not re.search(r"/(home|root|tmp|work|Users)/", written)
 
 
+BUDGET = re.compile(r"((?:steps|every|episodes)[= ])(\d+)")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_tutorials_run(name, tmp_path):
+def test_tutorials_run(name, tmp_path, monkeypatch):
+    """From top to bottom, in this process, with a tenth of the updates and episodes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    odice.algorithms()  # the registry is complete before a page adds to its copy
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    page = notebooks.cells(BUDGET.sub(lambda found: f"{found[1]}{math.ceil(int(found[2]) / 10)}", TEXT[name]))
+    outputs = notebooks.execute(page)
+    assert any(output for cell, output in zip(page, outputs, strict=True) if cell.kind != "markdown")
+    json.dumps(notebooks.notebook(page, outputs))
+
+
+def test_a_page_becomes_a_notebook(tmp_path):
+    """`make notebooks`, on a page of two lines."""
     page = tmp_path / "page.md"
-    page.write_text(TEXT[name], "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    command = [sys.executable, str(ROOT / "docs/notebooks.py"), str(page)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    outputs = [
-        cell["outputs"] for cell in json.loads(page.with_suffix(".ipynb").read_text())["cells"] if "outputs" in cell
-    ]
-    assert any(outputs)
+    page.write_text("# A sum\n\n```python\nprint(1)\n1 + 1\n```\n", "utf-8")
+    done = subprocess.run([sys.executable, str(ROOT / "docs/notebooks.py"), str(page)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed, value = json.loads(page.with_suffix(".ipynb").read_text("utf-8"))["cells"][1]["outputs"]
+    assert (printed["text"], value["data"]["text/plain"]) == (["1"], "2")

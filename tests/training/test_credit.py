@@ -13,6 +13,8 @@ from odice.experiments.worlds import WORLDS
 from odice.training.credit import _Networks, _standard, _Steps, credit
 from odice.training.skill import drawn_rows
 
+pytestmark = pytest.mark.usefixtures("full_credit")
+
 
 def steps_by_hand() -> _Steps:
     one = np.array([[1.0], [2.0]])

@@ -154,6 +154,7 @@ def wait_for(path: Path, seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for a child process")
 def test_a_killed_process_ends_the_run_and_the_same_commands_continue_it(tmp_path):
     both = Processes(tmp_path, free_port(), 400)
