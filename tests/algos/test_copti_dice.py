@@ -108,7 +108,7 @@ SMALL = {"value_hidden": (32, 32), "policy_hidden": (32,), "alpha": 0.3, "discou
 SMALL |= {"value_lr": 3e-3, "policy_lr": 3e-3, "init": "torch"}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # tests/algos/test_cors_dice.py holds the same of CORSDICE
 def test_a_limit_moves_the_policy():
     assert_a_limit_moves_the_policy("copti-dice", **SMALL)
 

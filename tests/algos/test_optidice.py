@@ -312,7 +312,7 @@ def test_with_choices_it_is_the_exact_answer(extraction):
     np.testing.assert_allclose(policy, exact.policy, atol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_five_choices_it_finds_the_right_one():
     action, _ = learn("optidice", steps=2400, discrete=True, normalize=False, **(SMALL | {"target_entropy": None}))
     assert action == 3

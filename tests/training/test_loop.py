@@ -81,7 +81,7 @@ def test_rows_cover_the_data_and_differ_between_steps_and_seeds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["odice", "td3-bc"])  # the contract test has them all
+@pytest.mark.parametrize("name", ["odice", pytest.param("td3-bc", marks=pytest.mark.long)])  # contract test: all
 def test_seeds_by_vmap_equal_single_runs(name, transitions):
     algo = make_small(name)
     seeds = jnp.asarray([5, 6, 7])
