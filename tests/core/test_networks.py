@@ -48,6 +48,18 @@ def test_torch_init_is_uniform_in_fan_in():
             np.testing.assert_allclose(np.std(w), bound / np.sqrt(3), rtol=0.02)
 
 
+def test_torch_init_has_the_numbers_of_a_draw_for_each_array():
+    """Although all are drawn at once (see `_uniform_layers`)."""
+    sizes = (3, 4, 2)
+    net, keys = MLP(KEY, sizes), jax.random.split(KEY, 2)
+    for i, key in enumerate(keys):
+        bound = 1 / np.sqrt(sizes[i])
+        arrays = (net.weights[i], net.biases[i])
+        for array, own in zip(arrays, jax.random.split(key), strict=True):
+            expected = jax.random.uniform(own, array.shape, minval=-bound, maxval=bound)
+            np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-7)
+
+
 def test_orthogonal_init_has_gain_sqrt2_and_zero_bias():
     net = MLP(KEY, (16, 16, 4), init="orthogonal")
     w = np.asarray(net.weights[0])
