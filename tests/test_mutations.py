@@ -1,14 +1,13 @@
 """The list of known mistakes (`benchmarks/mutations.py`) fits the code; whether tests catch them takes minutes."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from tests.scripts import load_script
+
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("mutations", ROOT / "benchmarks" / "mutations.py")
-mutations = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mutations)
+mutations = load_script("mutations")
 
 
 @pytest.mark.parametrize("mistake", mutations.MISTAKES, ids=lambda mistake: mistake.name)

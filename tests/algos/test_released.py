@@ -1,23 +1,14 @@
 """`benchmarks/released.py` says in a sentence what it misses; the comparison itself needs clones that are not ours."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "released.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
+from tests.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def released():
-    spec = importlib.util.spec_from_file_location("released", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("released")
 
 
 @pytest.mark.parametrize("name", ["diffusion-dice", "cors-dice"])

@@ -1,11 +1,9 @@
 """Files that reach for other files, wait for ever, or stop the whole process: each gets one sentence, before it is
 read."""
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -17,9 +15,9 @@ from odice.data.meta import Meta
 from odice.data.readers.pages import column_bytes
 from odice.errors import OdiceError
 from odice.files import read_json
+from tests.scripts import load_script
 
 N = 12
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "parquet_damage.py"
 ARRAYS = {
     "observations": np.arange(2 * N, dtype=np.float64).reshape(N, 2),
     "actions": np.zeros((N, 1)),
@@ -223,14 +221,8 @@ def test_pages_of_every_kind_are_walked(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
 def test_damaged_parquet_does_not_stop_the_process():
-    """In a process of its own: what happened here before was SIGABRT inside polars."""
-    spec = importlib.util.spec_from_file_location("parquet_damage", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    damage = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(damage)
-    kinds = damage.count_kinds(40)
+    """In a process of its own, because polars may abort it."""
+    kinds = load_script("parquet_damage").count_kinds(40)
     assert not [outcome for counts in kinds.values() for outcome in counts if outcome not in ("read", "refused")]
     assert all(counts["refused"] > 10 for counts in kinds.values())

@@ -1,28 +1,19 @@
 """The spread of V in a maze (`benchmarks/value_spread.py`), beside the same numbers from numpy alone."""
 
-import importlib.util
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
 
 import odice
 from tests.d4rl_files import write
+from tests.scripts import load_script
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "value_spread.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not installed with the tests")
 NETWORK = {"value_hidden": (4,), "policy_hidden": (4,), "batch_size": 8, "value_lr": 0.01}
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("value_spread", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("value_spread")
 
 
 @pytest.fixture(scope="module")
