@@ -2,7 +2,6 @@
 
     python benchmarks/parity.py                 # the table, in Markdown
     python benchmarks/parity.py --algo xql      # some of it
-    python benchmarks/parity.py --lines         # how long each algorithm's file is
 
 The other side is the numpy code of tests/algos: losses written out from reading the official codes (none is run), in
 float64, gradients by central differences, Adam by hand. It runs by itself: from the same parameters it takes its own
@@ -14,9 +13,7 @@ that network; ours is in float32.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from odice.algos import algorithms, make
+from odice.algos import make
 from odice.core.learner import Learned
 from odice.types import Spec
 from tests.algos import support
@@ -385,41 +382,10 @@ def cases() -> Iterator[Case]:
     yield from map(clone, ("deterministic", "gaussian"))
 
 
-def file_lines() -> Iterator[str]:
-    """Of each file of `odice/algos` that registers algorithms, and of what they share: lines, and lines that are code.
-
-    The rest is the equations, what each setting means, comments and blank lines.
-    """
-    names: dict[Path, list[str]] = {}
-    for name, algorithm in algorithms().items():
-        names.setdefault(Path(inspect.getfile(algorithm.factory)), []).append(name)
-    shared = {"union.py", "implicit_q.py", "inverse_q.py", "semi_dice.py", "td3.py"}
-    names |= {Path(support.make.__code__.co_filename).parent / name: [] for name in sorted(shared)}
-    yield "| file | algorithms | lines | of them code |\n|---|---|---|---|"
-    for path, registered in names.items():
-        text = path.read_text()
-        prose = {line for node in ast.walk(ast.parse(text)) for line in _prose_lines(node)}
-        code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in prose]
-        code = [line for line in code if not line.lstrip().startswith("#")]
-        yield f"| {path.name} | {', '.join(registered)} | {len(text.splitlines())} | {len(code)} |"
-
-
-def _prose_lines(node: ast.AST) -> range:
-    """The lines of a string that stands by itself: a docstring, or what a setting means."""
-    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)):
-        return range(0)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algo", action="append", help="only these")
-    parser.add_argument("--lines", action="store_true", help="the lengths of the files instead")
-    options = parser.parse_args()
-    if options.lines:
-        print("\n".join(file_lines()))
-        return
-    chosen = options.algo
+    chosen = parser.parse_args().algo
     heads = [f"{n} update{'s' if n > 1 else ''}" for n in UPDATES]
     print(f"| algorithm | equations of | {' | '.join(heads)} |\n|---|---|{'---|' * len(heads)}")
     began = time.perf_counter()

@@ -13,7 +13,8 @@ from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
 if TYPE_CHECKING:
-    from odice.experiments.reproduce import StudyLog, StudyRun
+    from odice.experiments.reproduce import StudyRun
+    from odice.experiments.study_logs import StudyLog
     from odice.reports.compare import Comparison
     from odice.reports.tables import ReportTable
     from odice.sweeps.runs import SweepRun
@@ -138,7 +139,8 @@ def _else(flags: ReproduceFlags) -> str:
 def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
     import os
 
-    from odice.experiments.reproduce import STUDIES, d4rl_sources, local_experts, local_sources
+    from odice.experiments.studies import STUDIES
+    from odice.experiments.study_logs import d4rl_sources, local_experts, local_sources
 
     study = STUDIES[flags.study]
     if flags.suite is None:
@@ -148,7 +150,8 @@ def _sources(flags: ReproduceFlags) -> tuple[list[StudyLog], list[str]]:
 
 def _runs(flags: ReproduceFlags, sources: list[StudyLog], out: Path) -> tuple[list[SweepRun], list[StudyRun]]:
     from odice.cli.sweep import axes
-    from odice.experiments.reproduce import STUDIES, StudyOptions, study_runs
+    from odice.experiments.reproduce import StudyOptions, study_runs
+    from odice.experiments.studies import STUDIES
 
     given = axes(flags.set)
     chosen = StudyOptions(

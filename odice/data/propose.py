@@ -30,14 +30,13 @@ from odice.data.column_kinds import (
     same_values,
 )
 from odice.data.hints import hint, pattern, speaks_of, stem, words_of
+from odice.data.propensities import Propensities
 from odice.data.proposal import Proposal
 from odice.data.readers.columns import as_flags
 from odice.data.readers.encode import MAX_CATEGORIES
 
 CLEAR = 12
 """Names whose rank is at most this can hardly mean anything else."""
-EXPLAINED = 0.02
-"""Share of the variance of probabilities that the choices must explain to be the ones they belong to."""
 
 
 def propose(table: pl.DataFrame) -> Proposal:
@@ -45,7 +44,7 @@ def propose(table: pl.DataFrame) -> Proposal:
     return _Proposer(table).run()
 
 
-class _Proposer(Blocks):
+class _Proposer(Blocks, Propensities):
     def __init__(self, table: pl.DataFrame):
         words = [name for name in table.columns if table[name].dtype == pl.String]
         flags = {name: values for name in words if (values := as_flags(table[name])) is not None}
@@ -61,7 +60,7 @@ class _Proposer(Blocks):
         self._steps(blocks)
         self._one("propensity", lambda name: self._between(name, 0, 1), "its name, and values between 0 and 1")
         self._reward(blocks)
-        self._drawn()
+        self._action_by_propensity()
         self._action()
         self._one("cost", self._is_cost, "its name, and numbers")
         self._propensity()
@@ -167,9 +166,6 @@ class _Proposer(Blocks):
         text = f"{', '.join(family)} is taken as the action, because it stands before {rewards[0]}."
         self._ask(text, "action", ", ".join(family))
 
-    def _kind(self, name: str) -> str:
-        return f"{self.table[name].drop_nulls().n_unique()} choices" if self._discrete(name) else "amounts"
-
     def _reward(self, blocks: np.ndarray | None) -> None:
         hinted = self._hinted("reward", self._numeric)
         if not hinted:
@@ -214,59 +210,6 @@ class _Proposer(Blocks):
             return False
         same = self.table.select(by_name(name).n_unique().over(pl.Series(blocks)).max()).item() == 1
         return same and self.table[name].n_unique() > 1
-
-    def _drawn(self) -> None:
-        """Find the action by the probabilities that stand in another column, where no name speaks for one."""
-        if self._hinted("action", lambda name: self._choice(name) and not self._may_be_chance(name)):
-            return
-        pairs = [
-            (bool(set(words_of(name)) <= set(words_of(chance))), self._explained(chance, name), chance, name)
-            for chance in [*self._columns("propensity"), *self._free()]
-            for name in self._free()
-            if name != chance and self._discrete(name) and self._are_chances(chance, name)
-        ]
-        for named, explained, chance, name in sorted(pairs, reverse=True)[:1]:
-            if not named and explained < EXPLAINED:
-                return
-            reason = f"{self._kind(name)}, and {chance} has their probabilities"
-            self._set(name, "action", reason, sure=named)
-            if not named:
-                self._ask(f"{name} is taken as the action: it has {reason}.", "action", name)
-
-    def _are_chances(self, chance: str, action: str) -> bool:
-        """Whether a column may have the probabilities of the choices: over all rows, the mean of 1/p of each is 1."""
-        column = self.table[chance]
-        if not (column.dtype.is_float() and not column.null_count() and self._between(chance, 0, 1)):
-            return False
-        known = pl.DataFrame({"taken": self.table[action], "inverse": 1 / column}).drop_nulls("taken")
-        if known["taken"].n_unique() < 2:
-            return False
-        sums = known.group_by("taken").sum()
-        return bool(np.abs(sums["inverse"].to_numpy() / len(known) - 1).max() <= 0.2)
-
-    def _explained(self, chance: str, action: str) -> float:
-        """The share of a column's variance that lies between the choices: another column of choices explains none."""
-        values = self.table[chance].to_numpy().astype(float)
-        group = self.table[action].cast(pl.String).fill_null("").rank("dense").to_numpy().astype(int) - 1
-        means = np.bincount(group, values) / np.bincount(group)
-        return float(np.var(means[group]) / np.var(values)) if np.var(values) > 0 else 0.0
-
-    def _propensity(self) -> None:
-        """Recognize the probability of the action by its values."""
-        actions = self._columns("action")
-        if self._has("propensity") or len(actions) != 1 or not self._discrete(actions[0]):
-            return
-        for name in self._free():
-            if not self._are_chances(name, actions[0]):
-                continue
-            named = speaks_of(name, "chance")
-            count = self.table[actions[0]].n_unique()
-            reason = f"1 / {name} has the mean 1 for each of the {count} choices, as a probability has"
-            self._set(name, "propensity", f"its name, and {reason}" if named else reason, sure=named)
-            if not named:
-                text = f"{name} is taken as the probability with which the action was chosen: {reason}."
-                self._ask(text, name, "propensity", ("propensity", "observation", "left out"))
-            return
 
     def _ends(self, blocks: np.ndarray | None) -> None:
         flags = {name: values for name in self._free() if (values := flags_of(self.table[name])) is not None}

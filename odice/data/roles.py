@@ -63,6 +63,9 @@ class Roles:
     def _choice(self, name: str) -> bool:
         return is_number(self.table[name]) or self._discrete(name)
 
+    def _kind(self, name: str) -> str:
+        return f"{self.table[name].drop_nulls().n_unique()} choices" if self._discrete(name) else "amounts"
+
     def _time(self, name: str) -> pl.Series | None:
         """Return a column as times or numbers that may order rows, or None."""
         column = self.table[name]

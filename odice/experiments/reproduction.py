@@ -17,7 +17,8 @@ from odice.d4rl import REFERENCES, normalized_score
 from odice.envs.make import resolve
 from odice.errors import OdiceError
 from odice.experiments.published import CORL, LABELS, PAPER, Score, corl_score, paper_score
-from odice.experiments.reproduce import VARIANT, StudyRun
+from odice.experiments.reproduce import StudyRun
+from odice.experiments.studies import VARIANT
 from odice.reports.compare import Comparison, Curve, Group, curve
 from odice.reports.figures import FAINT, VALUE_MAP, columns_for, figure_style, fill_empty
 from odice.reports.palette import COLORS, LIGHT

@@ -18,18 +18,11 @@ from odice.cli.main import main
 from odice.d4rl import ANTMAZE_DATA, LOCOMOTION_DATA
 from odice.data.doctor import inspect
 from odice.errors import OdiceError
-from odice.experiments import reproduce, suite
+from odice.experiments import suite
 from odice.experiments.published import LABELS, paper_score
-from odice.experiments.reproduce import (
-    STUDIES,
-    StudyOptions,
-    d4rl_sources,
-    local_experts,
-    local_sources,
-    preset_of,
-    seeds_of,
-    study_runs,
-)
+from odice.experiments.reproduce import StudyOptions, preset_of, seeds_of, study_runs
+from odice.experiments.studies import STUDIES
+from odice.experiments.study_logs import LIKE, d4rl_sources, local_experts, local_sources
 from tests.d4rl_files import write, write_all
 from tests.reports.made import make_run as made_run
 
@@ -413,7 +406,7 @@ def test_without_any_data_it_says_how_to_get_them(tmp_path, capfd, monkeypatch):
     assert (
         "odice data collect --env Walker2d-v5 --recipe expert --out runs/suite/walker2d-expert-local.hdf5" in said.out
     )
-    assert reproduce.LIKE["hopper-full-replay"] == "hopper-medium-replay-v2"
+    assert LIKE["hopper-full-replay"] == "hopper-medium-replay-v2"
 
 
 def test_figure_2_is_the_toy_world(tmp_path, monkeypatch):
