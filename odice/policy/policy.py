@@ -21,11 +21,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from odice.action_map import to_bounds
-from odice.encoding import Column, Encoding, brief, encode, is_column, size
+from odice.encoding import Column, Encoding, brief, encode
 from odice.errors import OdiceError
 from odice.jsonable import jsonable
 from odice.notebook import facts, numbers
 from odice.policy import file as policy_file
+from odice.policy.consistency import check
 from odice.policy.file import DESCRIPTION, VECTORS
 from odice.policy.guard import Guard, Guarded
 from odice.policy.layout import Layout, mlp_tensors
@@ -302,7 +303,7 @@ class Policy:
 
     def save(self, path: str | Path) -> Path:
         """Write the folder `path`, replacing a policy that is already there. A reader never meets half a policy."""
-        self._check()
+        check(self)
         policy_file.write(Path(path), self)
         return Path(path)
 
@@ -311,60 +312,10 @@ class Policy:
         """Read a policy's folder. A file that is damaged, or made to do harm, is refused with one `OdiceError`."""
         policy = cls(**policy_file.read(Path(path)))
         try:
-            policy._check()
+            check(policy)
         except OdiceError as error:
             raise OdiceError(f"{Path(path) / DESCRIPTION} was refused: {error}") from None
         return policy
-
-    def _check(self) -> None:
-        """What must hold between the parts, whoever made them."""
-        for name, shape in self.layout.shapes.items():
-            tensor = self.tensors.get(name)
-            if tensor is None or tensor.shape != shape or not np.isfinite(tensor).all():
-                raise OdiceError(f"The policy's tensor {name!r} is missing, misshapen or not finite.")
-        if self.guard is not None:
-            self._check_guard(self.guard)
-        low, high = self.action_low, self.action_high
-        if (self.obs_mean is None) != (self.obs_scale is None) or (low is None) != (high is None):
-            raise OdiceError("A normalizer needs a mean and a scale, an action map a lower and an upper bound.")
-        if self.obs_scale is not None and not (self.obs_scale > 0).all():
-            raise OdiceError("The observation normalizer's scale must be positive.")
-        if low is not None and high is not None and (self.discrete or not (low < high).all()):
-            raise OdiceError("Action bounds need low < high, and continuous actions.")
-        self._check_encoding(self.about.get("preprocess") or {})
-        pair = self.about.get("reference")
-        if pair is not None and not (
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(type(v) in (int, float) and abs(v) < 1e308 for v in pair)
-            and pair[0] < pair[1]
-        ):
-            raise OdiceError(
-                "`reference` must be two numbers, the return that counts as 0 and the one that counts as 100."
-            )
-
-    def _check_encoding(self, preprocess: Mapping[str, Any]) -> None:
-        columns, words = preprocess.get("columns", ()), preprocess.get("choices", ())
-        if not isinstance(columns, list | tuple) or not all(map(is_column, columns)):
-            raise OdiceError("`preprocess.columns` does not say how a row of a table becomes an observation.")
-        if columns and sum(map(size, columns)) != self.obs_dim:
-            raise OdiceError(
-                f"`preprocess.columns` has other columns than the {self.obs_dim} numbers of an observation."
-            )
-        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            raise OdiceError("`preprocess.choices` is not a list of words.")
-        if words and (not self.discrete or len(set(words)) != len(words) or len(words) != self.action_dim):
-            raise OdiceError(f"`preprocess.choices` does not have one word for each of the {self.action_dim} actions.")
-
-    def _check_guard(self, guard: Guard) -> None:
-        vectors = guard.center, guard.scale, guard.low, guard.high
-        fits = all(vector.shape == (self.obs_dim,) for vector in vectors) and guard.states.ndim == 2
-        if not fits or not all(np.isfinite(array).all() for array in (*vectors, guard.whiten, guard.states)):
-            raise OdiceError("The guard does not fit the policy's observations, or holds numbers that are not finite.")
-        if not ((guard.scale > 0).all() and guard.warn > 0 and guard.fall_back >= 1):
-            raise OdiceError(
-                "The guard's scale and distance must be positive, and it falls back no earlier than it warns."
-            )
 
 
 def open_policy(path: str | Path, which: Literal["last", "best", "selected"] = "last") -> Policy:
