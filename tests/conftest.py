@@ -88,10 +88,8 @@ FULL_CREDIT, credit.UPDATES = credit.UPDATES, 160
 def full_credit():
     """Learn credit as users do."""
     short, credit.UPDATES = credit.UPDATES, FULL_CREDIT
-    credit._fit.clear_cache()  # it has read the number
     yield
     credit.UPDATES = short
-    credit._fit.clear_cache()
 
 
 MAX_MEMORY, STEP = 1_200_000_000, 300_000_000

@@ -20,6 +20,7 @@ mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from odice.core.networks import MLP, head
+from odice.core.networks import MLP, each_head, head
 from odice.data.dataset import Dataset
 from odice.data.to_go import continued_returns, standardized_returns
 from odice.data.transitions import Convention, rows_of
@@ -45,6 +46,9 @@ VALIDATION = 4096
 BLOCK = 1 << 16
 """Steps whose credit is computed at a time."""
 TINY = 1e-9
+QUICK = {"xla_backend_optimization_level": 0 if jax.config.read("jax_disable_most_optimizations") else 1}
+"""Options of XLA for programs that run for a second: at its usual level they take longer to compile and run no faster.
+The numbers are the same."""
 NEGLIGIBLE = 1e-5
 """Advantages that differ by less than this share of the returns' standard deviation are all the same."""
 
@@ -72,7 +76,7 @@ def credit(dataset: Dataset, discount: float, convention: Convention = "bootstra
     rows = _sample(dataset, convention, seed)
     log = _Log(dataset, discount, rows, seed)
     seen = log.take(rows)
-    networks = _learn(seen, discount, jax.random.PRNGKey(seed))
+    networks = _learn(seen, discount, seed)
 
     advantage, luck, worth = np.empty((3, dataset.n_steps))
     for begin in range(0, dataset.n_steps, BLOCK):
@@ -110,8 +114,10 @@ class _Networks(NamedTuple):
         return by_model if self.correction is None else by_model + self.correction(steps.both, steps.fold)[:, 0]
 
 
-def _learn(steps: _Steps, discount: float, key: jax.Array) -> _Networks:
-    first, second = jax.random.split(key)
+def _learn(steps: _Steps, discount: float, seed: int) -> _Networks:
+    observation, both = steps.observations.shape[1], steps.both.shape[1]
+    sizes = ((observation, 1), (both, observation + 2)), ((both, 1),)
+    first, second = _starts(jax.random.PRNGKey(seed), sizes, len(steps.fold), UPDATES)
     moves = np.where(steps.over[:, None], 0.0, steps.following - steps.observations)
     world = np.concatenate([moves, steps.rewards[:, None], steps.over[:, None]], axis=1)
     inputs, targets = [steps.observations, steps.both], [steps.returns[:, None], world]
@@ -190,12 +196,12 @@ class _Halves(NamedTuple):
     """Two networks; a row is given to the one that has not seen its half of the episodes."""
 
     networks: tuple[MLP, MLP]
-    center: np.ndarray
-    scale: np.ndarray
+    center: np.ndarray | float = 0.0
+    scale: np.ndarray | float = 1.0
     """0 for an output that is not predicted better than by its mean."""
 
     def __call__(self, inputs: np.ndarray, fold: np.ndarray) -> np.ndarray:
-        out = np.empty((len(inputs), len(self.center)))
+        out = np.empty((len(inputs), len(self.networks[0].biases[-1])))
         for half, network in enumerate(self.networks):
             mine = fold == half
             out[mine] = _forward(network, inputs[mine])
@@ -212,71 +218,81 @@ def _forward(network: MLP, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _crossfit(
-    key: jax.Array, inputs: Sequence[np.ndarray], targets: Sequence[np.ndarray], fold: np.ndarray
-) -> list[_Halves]:
+def _crossfit(start: _Start, inputs: Sequence[np.ndarray], targets: Sequence[np.ndarray], fold) -> list[_Halves]:
     """Regress each of `targets` on its `inputs`, all in one pass: the network of half k learns from the other half."""
     centers = [target.mean(axis=0) for target in targets]
     scales = [np.maximum(target.std(axis=0), TINY) for target in targets]
     standard = [(target - center) / scale for target, center, scale in zip(targets, centers, scales, strict=True)]
-    on_device = lambda arrays: tuple(jnp.asarray(array, jnp.float32) for array in arrays)
+    narrow = lambda arrays: tuple(np.asarray(array, np.float32) for array in arrays)
+    trained = jax.device_get(_fit(start, narrow(inputs), narrow(standard), fold))
     check = np.unique(np.linspace(0, len(fold) - 1, min(len(fold), VALIDATION)).astype(int))
-    best, errors = _fit(key, on_device(inputs), on_device(standard), jnp.asarray(fold), jnp.asarray(check))
     result = []
-    for network, error, center, scale in zip(best, errors, centers, scales, strict=True):
-        result.append(
-            _Halves((head(network, 0), head(network, 1)), center, np.where(np.asarray(error) < 1.0, scale, 0.0))
-        )
+    for snapshots, x, y, center, scale in zip(trained, inputs, standard, centers, scales, strict=True):
+        pairs = [
+            _Halves((head(pair, 0), head(pair, 1))) for pair in map(partial(head, snapshots), range(SNAPSHOTS + 1))
+        ]
+        errors = [np.square(pair(x[check], fold[check]) - y[check]).mean(axis=0) for pair in pairs]
+        best = np.argmin(np.fmin(errors, 1.0).sum(axis=1))  # an output worse than its mean will be its mean
+        result.append(_Halves(pairs[best].networks, center, np.where(errors[best] < 1.0, scale, 0.0)))
     return result
 
 
-@jax.jit
-def _fit(key, inputs, targets, fold, check):
-    """The best snapshot of every pair of networks, and its squared error on each output, on rows it has not seen."""
-    keys = jax.random.split(key, len(inputs))
-    nets = tuple(
-        jax.vmap(lambda k, x=x, y=y: MLP(k, (x.shape[1], *HIDDEN, y.shape[1])))(jax.random.split(k, 2))
-        for k, x, y in zip(keys, inputs, targets, strict=True)
-    )
-    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, UPDATES))
-    call = lambda net, x: jnp.stack([head(net, half)(x) for half in range(2)])
+class _Start(NamedTuple):
+    """What one pass of training begins with."""
+
+    networks: tuple[MLP, ...]
+    """Pairs of networks."""
+    batches: jax.Array
+    """Rows of every update, (updates, batch)."""
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3), compiler_options=QUICK)
+def _starts(key: jax.Array, sizes: tuple[tuple[tuple[int, int], ...], ...], rows: int, updates: int) -> list[_Start]:
+    """The start of each pass.
+
+    Args:
+        key: Of everything that is drawn.
+        sizes: For each pass, the inputs and outputs of its pairs.
+        rows: Number of rows that batches are drawn from.
+        updates: Of each pass.
+    """
+    keys = jax.random.split(key, len(sizes))
+    draw = lambda key, step: jax.random.randint(jax.random.fold_in(key, step), (BATCH,), 0, rows)
+    batches = jax.vmap(lambda key: jax.vmap(partial(draw, key))(jnp.arange(updates)))(keys)
+    pair = lambda key, ends: jax.vmap(lambda k: MLP(k, (ends[0], *HIDDEN, ends[1])))(jax.random.split(key, 2))
+    networks = [tuple(map(pair, jax.random.split(key, len(ends)), ends)) for key, ends in zip(keys, sizes, strict=True)]
+    return list(map(_Start, networks, batches))
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _fit(start: _Start, inputs, targets, fold):
+    """Snapshots of every pair, the first before all training.
+
+    Args:
+        start: The pairs (of each, network k learns from the rows of the other fold) and the batches.
+        inputs: Of each pair, (rows, inputs).
+        targets: Of each pair, (rows, outputs).
+        fold: Of each row.
+    """
+    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, len(start.batches)))
 
     def loss(nets, rows):
         learns = jnp.stack([fold[rows] != 0, fold[rows] != 1]).astype(jnp.float32)[..., None]
         errors = [
-            jnp.sum(learns * jnp.square(call(net, x[rows]) - y[rows][None])) / len(rows)
+            jnp.sum(learns * jnp.square(each_head(net, 2, lambda net, x=x: net(x[rows])) - y[rows][None])) / len(rows)
             for net, x, y in zip(nets, inputs, targets, strict=True)
         ]
         return sum(errors)
 
-    def update(carry, step):
+    def update(carry, rows):
         nets, state = carry
-        rows = jax.random.randint(jax.random.fold_in(key, step), (BATCH,), 0, fold.shape[0])
         changes, state = optimizer.update(jax.grad(loss)(nets, rows), state, nets)
         return (optax.apply_updates(nets, changes), state), None
 
-    def unseen_errors(nets):
-        errors = []
-        for net, x, y in zip(nets, inputs, targets, strict=True):
-            both = call(net, x[check])
-            out = jnp.where((fold[check] == 0)[:, None], both[0], both[1])
-            errors.append(jnp.mean(jnp.square(out - y[check]), axis=0))
-        return tuple(errors)
+    def part(carry: Any, rows: Any):  # optax types parameters as a single array
+        return jax.lax.scan(update, carry, rows)[0], carry[0]
 
-    def part(carry: Any, begin: Any):  # optax types parameters as a single array
-        learned, best, errors = carry
-        learned, _ = jax.lax.scan(update, learned, begin + jnp.arange(UPDATES // SNAPSHOTS))
-        latest: Any = learned[0]
-        now = unseen_errors(latest)
-        total = lambda error: jnp.sum(jnp.minimum(error, 1.0))  # an output worse than its mean will be its mean
-        better = [total(new) < total(old) for new, old in zip(now, errors, strict=True)]
-        keep = lambda b, new, old: jax.tree.map(lambda n, o: jnp.where(b, n, o), new, old)
-        best = tuple(keep(b, new, old) for b, new, old in zip(better, latest, best, strict=True))
-        errors = tuple(keep(b, new, old) for b, new, old in zip(better, now, errors, strict=True))
-        return (learned, best, errors), None
-
-    start: Any = nets
-    first = (start, optimizer.init(start)), nets, unseen_errors(nets)
-    begins = jnp.arange(SNAPSHOTS) * (UPDATES // SNAPSHOTS)
-    (_, best, errors), _ = jax.lax.scan(part, first, begins)
-    return best, errors
+    first: Any = start.networks
+    parts = start.batches.reshape(SNAPSHOTS, -1, BATCH)
+    (last, _), snapshots = jax.lax.scan(part, (first, optimizer.init(first)), parts)
+    return jax.tree.map(lambda old, new: jnp.concatenate([old, new[None]]), snapshots, last)
