@@ -86,14 +86,14 @@ class Schema:
     )
     missing: Missing | None = _entry(
         "What to do where an observation lacks a value: refuse (the default), forward-fill from the step before, "
-        "impute the column's median, or split the episode there, which also takes out rows without an action or a "
-        "reward."
+        "impute the column's median, or split the episode there, as at rows without an action, a reward or a cost."
     )
     missing_indicator: bool | None = _entry(
         "Whether each column of numbers that lacks values gets another that says where, as columns of words do."
     )
     skip_incomplete: bool | None = _entry(
-        "Whether an episode that lacks an action, a reward or a cost is left out; otherwise that is an error."
+        "Whether an episode that lacks an action, a reward or a cost is left out, all of it; otherwise that is an "
+        "error, unless `missing` splits the episode there."
     )
     discrete: bool | None = _entry(
         "Whether the action is a choice among options; otherwise whole numbers or words in one column are."

@@ -108,6 +108,17 @@ def test_a_row_that_lacks_a_value_can_split_its_episode(tmp_path):
     assert "3 rows that lack a value left out" in data.meta.history[0]
     lost = {**TABLE, "temp": [1.0] * 5, "mode": ["on"] * 5, "gain": [0.0, None, 2.0, 3.0, 4.0]}
     assert read(lost, tmp_path, missing="split").lengths.tolist() == [1, 1, 2]
+    priced = {**lost, "gain": [0.0, 1.0, 2.0, 3.0, 4.0], "price": [0.0, None, 2.0, 3.0, 4.0]}
+    data = read(priced, tmp_path, missing="split", cost="price")
+    assert (data.lengths.tolist(), data.costs.tolist()) == ([1, 1, 2], [0, 2, 3, 4])
+
+
+def test_an_episode_without_a_reward_is_left_out_before_others_are_split(tmp_path):
+    """Two entries, two meanings: `missing` says what becomes of rows, `skip_incomplete` of whole episodes."""
+    lost = {**TABLE, "mode": ["on"] * 5, "temp": [1.0, 2.0, 3.0, None, 5.0], "gain": [0.0, None, 2.0, 3.0, 4.0]}
+    assert read(lost, tmp_path, missing="split").rewards.tolist() == [0, 2, 4]
+    data = read(lost, tmp_path, missing="split", skip_incomplete=True)
+    assert (data.lengths.tolist(), data.rewards.tolist()) == ([1], [4])
 
 
 def test_next_observations_are_encoded_alike(tmp_path):

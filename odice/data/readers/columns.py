@@ -41,8 +41,8 @@ def numbers(table: pl.DataFrame, schema: Schema, where: str, encoding: Encoding 
         declared |= set(schema.action) if encoding.choices else set()
     seen = (*schema.observation, *schema.next_observation)
     same = dict(zip(schema.next_observation, schema.observation, strict=False))
-    may_lack = {None: (), "refuse": (), "split": (*seen, *schema.action, schema.reward)}.get(schema.missing, seen)
-    if schema.skip_incomplete:
+    may_lack = () if schema.missing in (None, "refuse") else seen
+    if schema.skip_incomplete or schema.missing == "split":
         may_lack = (*may_lack, *schema.action, schema.reward, schema.cost)
     for name in table.columns:
         column = table[name]
@@ -80,15 +80,11 @@ def is_category(column: pl.Series, declared: bool = False) -> bool:
 def _no_nulls(column: pl.Series, schema: Schema, where: str) -> None:
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
-        way = (
-            "say `missing`: forward-fill, impute, or split"
-            if column.name in schema.observation
-            else (
-                "fill them in, or leave out their episodes with `skip_incomplete`"
-                if column.name in (*schema.action, schema.reward, schema.cost)
-                else "fill them in"
-            )
-        )
+        way = "fill them in"
+        if column.name in schema.observation:
+            way = "say `missing`: forward-fill, impute, or split"
+        elif column.name in (*schema.action, schema.reward, schema.cost):
+            way = "fill them in, leave out their episodes with `skip_incomplete`, or say `missing`: split"
         raise OdiceError(
             f"{where}: column {column.name!r} has {column.null_count()} empty cells, the first in data row {row + 1} "
             f"(a missing value or a short row); {way}."

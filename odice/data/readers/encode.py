@@ -195,7 +195,7 @@ def cut(table: pl.DataFrame, schema: Schema, episodes: np.ndarray, where: str) -
             evidence["step_gaps"] = about
     keep = np.ones(len(table), bool)
     if schema.missing == "split":
-        needed = [*schema.observation, *schema.action, schema.reward or ""]
+        needed = [name for name in (*schema.observation, *schema.action, schema.reward, schema.cost) if name]
         keep = ~np.any([table[name].is_null().to_numpy() for name in needed], axis=0)
         new[1:] |= ~keep[:-1]
         lost = int((~keep).sum())
