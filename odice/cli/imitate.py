@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odice.cli.train import parse, work
+from odice.cli import train
 
 ABOUT = (
     "Learn a policy from demonstrations, without rewards: `odice imitate --data hopper-expert-v2 --episode 1`. "
@@ -11,4 +11,4 @@ ABOUT = (
 
 
 def main(argv: list[str]) -> int:
-    return work(*parse(argv, "odice imitate", ABOUT, imitation=True))
+    return train.main(argv, "odice imitate", ABOUT, imitation=True)

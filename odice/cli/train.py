@@ -108,21 +108,6 @@ def short_help(prog: str, about: str, shown: Settings, names: Sequence[str]) -> 
     return help_text(prog, about, first, needs="--data LOG", end=end)
 
 
-def work(settings: Settings, dry_run: bool) -> int:
-    """Train, or print the settings; several seeds end with a table of them."""
-    if dry_run:
-        return show(settings)
-    from odice.training.train import train_settings
-
-    run = train_settings(settings)
-    if run.seeds and not settings.options.quiet:
-        from odice.cli.report import show as show_report
-        from odice.reports.compare import compare
-
-        show_report(compare([run]))
-    return 0
-
-
 def show(settings: Settings) -> int:
     """Print every setting and where it comes from, those of the log too."""
     from odice.algos.validation import settings_dict
@@ -171,5 +156,17 @@ def _without_store(settings: Settings) -> Settings:
     return settings
 
 
-def main(argv: list[str]) -> int:
-    return work(*parse(argv))
+def main(argv: list[str], prog: str = "odice train", about: str = ABOUT, **given: Any) -> int:
+    """Train, or print the settings; several seeds end with a table of them. The arguments are those of `parse`."""
+    settings, dry_run = parse(argv, prog, about, **given)
+    if dry_run:
+        return show(settings)
+    from odice.training.train import train_settings
+
+    run = train_settings(settings)
+    if run.seeds and not settings.options.quiet:
+        from odice.cli.report import show as show_report
+        from odice.reports.compare import compare
+
+        show_report(compare([run]))
+    return 0
