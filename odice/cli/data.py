@@ -241,8 +241,8 @@ def _facts(s: dict[str, Any]):
         fractions = sorted(one["share"] for one in s["actions"])
         yield (
             "action",
-            f"{s['action_dim']} choices, the rarest taken {fractions[0]:.1%}, the commonest {fractions[-1]:.1%} of the "
-            "time",
+            f"{s['action_dim']} choices, the rarest taken {fractions[0]:.1%}, "
+            f"the commonest {fractions[-1]:.1%} of the time",
         )
     else:
         worst = max(s["actions"], key=lambda a: a["saturation"])

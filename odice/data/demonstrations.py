@@ -44,8 +44,8 @@ def _check(dataset: Dataset, which: np.ndarray) -> None:
         returns = ", ".join(f"{value:.4g}" for value in dataset.returns[:SHOWN])
         more = f", ... (highest {dataset.returns.max():.4g})" if n > SHOWN else ""
         raise OdiceError(
-            f"{source}: there is no episode {outside[0]}; --episode takes 0 to {n - 1}, whose returns are "
-            f"{returns}{more}."
+            f"{source}: there is no episode {outside[0]}; --episode takes 0 to {n - 1}, "
+            f"whose returns are {returns}{more}."
         )
     if len(np.unique(which)) < which.size:
         raise OdiceError(f"--episode names an episode twice in {which.tolist()}; name each once.")

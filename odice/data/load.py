@@ -189,8 +189,8 @@ def _format_of_object(source: Any) -> str:
     if isinstance(source, Iterable):
         return "episodes"
     raise OdiceError(
-        f"Cannot load a {type(source).__name__}: give a path, a name, a dict of arrays, a list of episodes or a "
-        "MinariDataset."
+        f"Cannot load a {type(source).__name__}: give a path, a name, a dict of arrays, "
+        "a list of episodes or a MinariDataset."
     )
 
 
@@ -228,8 +228,8 @@ def _format_of_name(text: str) -> str:
     if MINARI_ID.fullmatch(text):
         return "minari"
     raise OdiceError(
-        f"{text}: there is no such file or folder, and it is neither a D4RL name (hopper-medium-v2) nor a Minari id "
-        "(mujoco/hopper/medium-v0)."
+        f"{text}: there is no such file or folder, and it is neither a D4RL "
+        "name (hopper-medium-v2) nor a Minari id (mujoco/hopper/medium-v0)."
     )
 
 

@@ -54,8 +54,8 @@ def advice(judgment: Judgment, health: str | None = None, per: str = "episode") 
         return OPEN, f"The policy earns more, but the log cannot tell whether its cost stays within {limit}{could}."
     return TRY, (
         f"The log supports that the policy earns at least {number(verdict.lower_bound)} more per {per} than what is "
-        f"done today ({SURE}, a bound on one side). An estimate is not a trial: confirm it before it is used "
-        "everywhere."
+        f"done today ({SURE}, a bound on one side). An estimate is not a trial: "
+        "confirm it before it is used everywhere."
     )
 
 
@@ -66,8 +66,8 @@ def _within_at_last(judgment: Judgment, cost: Effect, per: str) -> str:
     return (
         f"What is done today costs {number(cost.today.mean)} per {per}, and at most {number(judgment.limit)} is "
         f"allowed. The policy would cost at most {number(cost.policy.high)}; "
-        f"{earns if judgment.gain.supported else 'what it would earn is not known'}. Confirm it before it is used "
-        "everywhere."
+        f"{earns if judgment.gain.supported else 'what it would earn is not known'}. Confirm it before "
+        "it is used everywhere."
     )
 
 

@@ -206,8 +206,8 @@ class Task:
         if self.limit is not None and data.costs is None:
             raise OdiceError(f"{data.meta.source}: a cost limit needs a cost; name its column as `cost` in the schema.")
         say(
-            f"{data.n_episodes:,} episodes, {data.n_steps:,} rows; {holdout:.0%} of the episodes judge, the others "
-            "train"
+            f"{data.n_episodes:,} episodes, {data.n_steps:,} rows; {holdout:.0%} of the episodes judge, "
+            "the others train"
         )
         if self.horizon is not None:
             say(f"the log stops before many episodes are over, so the first {self.horizon} rows of each are counted")

@@ -195,8 +195,8 @@ def theorem_4(rng: np.random.Generator, count: int = 500, states: int = 4, size:
     return check(
         "Theorem 4",
         "the noise flips the sign of V(s') - V(s) in the linear case, with K = eigenvalues of A A^T",
-        "flips in {paper:.1%} of {count:.0f} draws (C = Kmin / 2 suffices: {sharp:.1%}; the opposite noise: "
-        "{opposite:.1%})",
+        "flips in {paper:.1%} of {count:.0f} draws (C = Kmin / 2 suffices: {sharp:.1%}; "
+        "the opposite noise: {opposite:.1%})",
         all(paper) and all(sharp) and not any(opposite),
         paper=np.mean(paper),
         sharp=np.mean(sharp),

@@ -86,8 +86,8 @@ def score_table(comparison: Comparison, title: str, note: str) -> ReportTable:
         body.append(row)
     sources = [f"{name}: {source}." for name, source in SOURCES.items() if any(where == name for _, where in columns)]
     unit = (
-        "Normalized scores unless a row says return; mean ± standard deviation over seeds of the mean of a run's "
-        f"{last_evaluations(comparison)}."
+        "Normalized scores unless a row says return; "
+        f"mean ± standard deviation over seeds of the mean of a run's {last_evaluations(comparison)}."
     )
     empty = [
         f"No published number belongs to {data}: its runs were evaluated in {env}." for data, env in elsewhere.items()

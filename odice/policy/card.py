@@ -57,8 +57,8 @@ def model_card(policy: Policy) -> str:
         "",
         "As one file for other programs: `odice export PATH/TO/THIS/FOLDER --onnx policy.onnx`.",
         "",
-        "It has only seen the states of its data: check it where it will act, first in simulation or under "
-        "supervision.",
+        "It has only seen the states of its data: check it where it will act, "
+        "first in simulation or under supervision.",
         "",
         "## Settings",
         "",

@@ -101,11 +101,11 @@ def _mode(policy: Acts, obs: Any) -> Any:
 def _center(policy: Acts, obs: Any) -> Any:
     """The middle of what a policy may do, where it draws: a draw is farther from the log's action than the middle is,
     also if both are drawn alike."""
-    return policy.center(obs) if isinstance(policy, Draws) else policy.mode(obs)
+    return policy.center(obs) if isinstance(policy, SampledPolicy) else policy.mode(obs)
 
 
 @runtime_checkable
-class Draws(Protocol):
+class SampledPolicy(Protocol):
     """A policy whose action is one of several draws."""
 
     def center(self, obs: Any) -> Any: ...

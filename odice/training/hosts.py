@@ -78,8 +78,8 @@ def check_same(checksum: str) -> None:
     own = np.frombuffer(bytes.fromhex(checksum)[:8], np.int32)
     if len({tuple(each) for each in process_allgather(own).tolist()}) > 1:
         raise OdiceError(
-            "The processes of this run differ in their data or settings; start them with the same command but for "
-            "--process."
+            "The processes of this run differ in their data or settings; "
+            "start them with the same command but for --process."
         )
 
 
@@ -153,8 +153,8 @@ NATIVE_LOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.|\[Gloo\]")
 """How a line begins that JAX's libraries log."""
 
 
-class Heard:
-    """What a child said: its lines are printed, but for the sentence it ended with and for what libraries log."""
+class ChildOutput:
+    """Prints what a child writes, but for the sentence it ends with, which is kept, and for what libraries log."""
 
     def __init__(self):
         self.sentence = ""
@@ -171,12 +171,12 @@ class Heard:
 
 def run_child(settings: Settings) -> None:
     """Do the work of this process of the run in a child, pass signals on, and say how it ended."""
-    options, heard = settings.options, Heard()
+    options, output = settings.options, ChildOutput()
     if options.process:
         parse_process(options.process)
     with on_disk(options.data) as data, on_disk(options.suboptimal) as suboptimal, Stop() as stop:
         environment = {CHILD: "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        worker = start("", worker_command(settings, data, suboptimal), environment, say=heard)
+        worker = start("", worker_command(settings, data, suboptimal), environment, say=output)
         passed = False
         while worker.process.poll() is None:
             if stop.requested and not passed:
@@ -189,10 +189,10 @@ def run_child(settings: Settings) -> None:
     again = "run the same commands again to continue from the last checkpoint."
     if code == 0:
         return
-    if heard.sentence and code > 128:
-        raise Interrupted(heard.sentence, code - 128)
-    if heard.sentence:
-        raise (Diverged if code == Diverged.exit_code else OdiceError)(heard.sentence)
+    if output.sentence and code > 128:
+        raise Interrupted(output.sentence, code - 128)
+    if output.sentence:
+        raise (Diverged if code == Diverged.exit_code else OdiceError)(output.sentence)
     if code in (LOST, -6):
         raise OdiceError(f"Another process of this run has ended, so {here} ends too; {again}")
     how = f"was killed (signal {-code})" if code < 0 else f"failed (exit code {code}); its message is above"

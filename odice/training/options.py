@@ -136,8 +136,8 @@ class RunFlags:
             self._check_imitation()
         elif self.episode or self.suboptimal or self.absorbing or self.final_obs == "next-reset":
             raise OdiceError(
-                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, or add "
-                "--imitation."
+                "episode, suboptimal, absorbing and final_obs belong to imitation; use `odice imitate`, "
+                "or add --imitation."
             )
 
     def _check_devices(self) -> None:

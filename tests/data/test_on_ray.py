@@ -16,7 +16,7 @@ import pytest
 
 from odice.cli.main import main
 from odice.data.store import make_store, many, on_ray
-from odice.data.store.windows import Here
+from odice.data.store.windows import LocalReader
 from odice.errors import OdiceError
 from tests.data.test_many import KNOWN, log, write
 
@@ -28,7 +28,7 @@ class RayTaskError(Exception):
 
 
 class Threads:
-    """What `OnRay` uses of Ray: tasks are generators, each in a thread that waits while its results are not read."""
+    """What `RayReader` uses of Ray: generators as tasks, each in a thread that waits while results are not read."""
 
     def __init__(self, cores: int = 3):
         self.cores, self.started, self.most = cores, [], 0
@@ -116,9 +116,11 @@ def test_it_goes_on_where_a_cluster_was_lost_also_without_one(tmp_path, monkeypa
         make_store(pattern, tmp_path / "there.store", ray="auto", **KNOWN)
     assert not (tmp_path / "there.store").exists()
     seen = []
-    pieces = Here.pieces
+    pieces = LocalReader.pieces
     monkeypatch.setattr(
-        Here, "pieces", lambda self, files, begin, how: seen.append(len(files)) or pieces(self, files, begin, how)
+        LocalReader,
+        "pieces",
+        lambda self, files, begin, how: seen.append(len(files)) or pieces(self, files, begin, how),
     )
     make_store(pattern, tmp_path / "there.store", **KNOWN)
     assert seen == [4]  # of seven: the first three, up to an open episode, are not read again

@@ -15,7 +15,7 @@ import odice
 from odice.algos import algorithms
 from odice.errors import OdiceError
 from odice.training.devices import choose_devices
-from odice.training.hosts import Heard, parse_process
+from odice.training.hosts import ChildOutput, parse_process
 from odice.training.settings import resolve
 from tests.training.line import SMALL, line_log
 
@@ -96,12 +96,12 @@ def test_processes_are_numbered_from_one():
 
 @pytest.mark.fast
 def test_what_libraries_log_is_not_printed(capsys):
-    heard = Heard()
+    output = ChildOutput()
     lines = ["a\n", "E1118 03:36:23.868881 15124 agent.cc] lost\n", "b\n", "F1118 03:36:23.868886  1 client.h] x\n"]
     for line in [*lines, "    @     0x7fc153420634  absl\n", "odice: warning: w\n", "odice: it ended.\n"]:
-        heard(line)
+        output(line)
     assert capsys.readouterr().out == "a\nb\n"
-    assert heard.sentence == "it ended."
+    assert output.sentence == "it ended."
 
 
 # --- several processes ------------------------------------------------------------------------------------------------

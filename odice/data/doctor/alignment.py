@@ -51,8 +51,8 @@ def misaligned_rewards(scan: Scan) -> Iterator[Finding]:
         "shifted-rewards",
         "warning",
         f"The transition of a row leaves {100 * left[0]:.2g} % of the reward in that row unexplained, but only "
-        f"{100 * left[best]:.2g} % of the reward in the row {'after' if best == 1 else 'before'} it: rewards look "
-        f"{WAYS[best]}.",
+        f"{100 * left[best]:.2g} % of the reward in the row {'after' if best == 1 else 'before'} it: "
+        f"rewards look {WAYS[best]}.",
         "Store in row t the reward that the action of row t brought.",
         {"unexplained": {str(lag): value for lag, value in left.items()}, "where": WAYS[best]},
     )

@@ -21,8 +21,8 @@ def few_episodes(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             "few-episodes",
             "warning",
-            f"There {'is only 1 episode' if n == 1 else f'are only {n} episodes'}, too few to hold out a tenth for "
-            "validation.",
+            f"There {'is only 1 episode' if n == 1 else f'are only {n} episodes'}, "
+            "too few to hold out a tenth for validation.",
             "Collect more, or check that the ends of episodes were recorded; choosing among policies will be a guess.",
             {"episodes": n},
         )
@@ -58,8 +58,8 @@ def timeouts_as_terminals(scan: Scan) -> Iterator[Finding]:
         f"{count} of {int(data.terminated.sum())} terminated episodes end at exactly {longest} steps, the longest "
         f"there is, and {int(near.sum())} between {int(np.ceil(0.9 * longest))} and {longest - 1}: this looks like a "
         "time limit.",
-        "Write time limits as truncated, not terminated: as terminals they teach that the future is worth nothing "
-        "there.",
+        "Write time limits as truncated, not terminated: "
+        "as terminals they teach that the future is worth nothing there.",
         {"length": longest, "episodes": count, "terminated": int(data.terminated.sum()), "just_below": int(near.sum())},
     )
 
@@ -150,8 +150,8 @@ def reader_evidence(scan: Scan) -> Iterator[Finding]:
             "next-mismatch",
             severity,
             f"In {count:,} of {data.n_steps:,} steps the recorded next observation is not the observation of the "
-            f"following row (by {largest:.3g} in {scan.observation.names[worst]}; first in row "
-            f"{facts.get('first_row')}).",
+            f"following row (by {largest:.3g} in {scan.observation.names[worst]}; "
+            f"first in row {facts.get('first_row')}).",
             "It differs by rounding only; nothing to do."
             if rounding
             else "Rows are missing or out of order, or ends of episodes are; the following row is what training uses.",

@@ -31,8 +31,8 @@ def not_finite(scan: Scan) -> Iterator[Finding]:
             f"or infinite, in {int((columns.bad > 0).sum())} of {len(columns.names)} columns; the first in episode "
             f"{where['episode']}, step {where['step']}.",
             f"Most are in {columns.names[worst]}. Fill them in (tables: --missing forward-fill or impute), or split "
-            "the episodes there (--missing split): a row dropped from the middle of an episode joins two distant "
-            "states.",
+            "the episodes there (--missing split): a row dropped from the middle of "
+            "an episode joins two distant states.",
             {
                 "array": kind,
                 "columns": {columns.names[i]: int(columns.bad[i]) for i in np.flatnonzero(columns.bad)},

@@ -119,8 +119,8 @@ def _timeouts(columns: Mapping[str, Any], limit: int | None, where: str) -> np.n
         return cut
     warnings.warn(
         MissingTimeoutsWarning(
-            f"{where}: no 'timeouts', so episodes end only at terminals; pass max_episode_steps if they were cut by "
-            "time."
+            f"{where}: no 'timeouts', so episodes end only at terminals; "
+            "pass max_episode_steps if they were cut by time."
         ),
         stacklevel=3,
     )

@@ -52,8 +52,8 @@ def _by_step(order: np.ndarray, episodes: np.ndarray, table: pl.DataFrame, schem
         row = int(order[int(np.argmax(twice))])
         raise OdiceError(
             f"{where}: two rows have episode {table[schema.episode or ''][row]!r} and step "
-            f"{table[schema.step or ''][row]!r}; a step may occur once per episode, so give each episode its own "
-            "number."
+            f"{table[schema.step or ''][row]!r}; a step may occur once per episode, "
+            "so give each episode its own number."
         )
     return order
 

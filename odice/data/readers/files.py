@@ -89,8 +89,8 @@ def _system(address: str) -> tuple[Any, str]:
         return url_to_fs(address)
     except ImportError as error:
         raise OdiceError(
-            f"{address}: reading from there needs the package {error.name or 'fsspec'}; install it with: pip install "
-            "'odice[cloud]'"
+            f"{address}: reading from there needs the package {error.name or 'fsspec'}; install it with: "
+            "pip install 'odice[cloud]'"
         ) from None
     except (ValueError, OSError) as error:
         raise OdiceError(f"{address}: cannot be opened ({brief(error)}).") from error

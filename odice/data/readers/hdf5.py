@@ -34,8 +34,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
             yield file
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError, MemoryError) as error:
         raise OdiceError(
-            f"{path}: not a readable HDF5 file ({_first_line(error)}); it may be truncated, so copy or download it "
-            "again."
+            f"{path}: not a readable HDF5 file ({_first_line(error)}); it may be truncated, "
+            "so copy or download it again."
         ) from error
 
 

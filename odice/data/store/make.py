@@ -87,8 +87,8 @@ def _next_to(located: Source) -> Path:
     if is_many(item):
         if "://" in item:
             raise OdiceError(
-                f"{item}: to train from disk, copy it first: odice data convert '{item}' --out log.store; then name "
-                "log.store."
+                f"{item}: to train from disk, copy it first: odice data convert '{item}' --out log.store; "
+                "then name log.store."
             )
         folder = next(place for place in Path(item).parents if not is_many(str(place)))
         return folder.resolve().with_name(folder.resolve().name + ".store")

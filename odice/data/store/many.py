@@ -38,7 +38,7 @@ from odice.data.schema import Schema
 from odice.data.store.folder import SMALL, close_store, read
 from odice.data.store.growing import Partial
 from odice.data.store.records import record_blocks
-from odice.data.store.windows import Here, Reading, Source
+from odice.data.store.windows import FilesReader, LocalReader, Reading
 from odice.encoding import Encoding
 from odice.errors import OdiceError
 
@@ -123,7 +123,7 @@ def forecast_store(source: str | Path, *, schema: Any = None, **entries: Any) ->
         _, path = next(copies)
         began, here = time.perf_counter(), [file for file in files if "://" not in file.name]
         with Partial(Path(folder) / "some", ("actions", "rewards", "records", *SMALL), None) as out:
-            some = _Copy(str(source), [files[0]._replace(name=str(path))], declared, out, Here()).run(1)
+            some = _Copy(str(source), [files[0]._replace(name=str(path))], declared, out, LocalReader()).run(1)
             seconds = time.perf_counter() - began
             written = sum(file.stat().st_size for file in out.folder.glob("*.npy"))
         rows = sum(scan(Path(file.name)).rows for file in here) if here else None
@@ -132,21 +132,21 @@ def forecast_store(source: str | Path, *, schema: Any = None, **entries: Any) ->
     return StoreForecast(len(files), rows, round(written * rows / some), seconds * rows / some)
 
 
-def _reads(ray: str | None, stack: ExitStack) -> Source:
+def _reads(ray: str | None, stack: ExitStack) -> FilesReader:
     """Who reads the files."""
     if ray is None:
-        return Here()
-    from odice.data.store.on_ray import OnRay
+        return LocalReader()
+    from odice.data.store.on_ray import RayReader
 
     module = import_ray()
     connect(module, ray, stack)
-    return OnRay(module)
+    return RayReader(module)
 
 
 class _Copy:
     """One walk through the files."""
 
-    def __init__(self, source: str, files: Sequence[LogFile], declared: Schema, out: Partial, reads: Source):
+    def __init__(self, source: str, files: Sequence[LogFile], declared: Schema, out: Partial, reads: FilesReader):
         self._source, self._files, self._declared, self._out, self._reads = source, files, declared, out, reads
         known = out.position
         self.meta = Meta.from_dict(known["meta"]) if known else Meta(source=source)

@@ -31,7 +31,7 @@ UNREAD = 2
 """Tables of a file that wait for us, at most: this bounds the memory."""
 
 
-class OnRay:
+class RayReader:
     """Reads files on the cluster that `ray` is connected to."""
 
     def __init__(self, ray: Any):
@@ -43,25 +43,25 @@ class OnRay:
             yield words
 
     def pieces(self, files: Sequence[LogFile], begin: int, how: Reading) -> Iterator[Piece]:
-        asked = [(_absolute(file), 0 if number else begin, how, __version__) for number, file in enumerate(files)]
-        for number, (row, table) in self._each(_node_tables, asked):
+        tasks = [(_absolute(file), 0 if number else begin, how, __version__) for number, file in enumerate(files)]
+        for number, (row, table) in self._each(_node_tables, tasks):
             yield Piece(number, row, table)
 
-    def _each(self, work: Any, asked: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
+    def _each(self, work: Any, tasks: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
         """What the tasks yield, in the order of the files; the next files are read meanwhile."""
         task = self._ray.remote(_generator_backpressure_num_objects=UNREAD)(work)
         running: deque[Any] = deque()
-        for number in range(len(asked)):
-            while len(running) < self._ahead and number + len(running) < len(asked):
-                running.append(task.remote(*asked[number + len(running)]))
+        for number in range(len(tasks)):
+            while len(running) < self._ahead and number + len(running) < len(tasks):
+                running.append(task.remote(*tasks[number + len(running)]))
             if number == 0 and not self._ray.wait([running[0]], timeout=ANSWER_SECONDS)[0]:
                 warnings.warn(
-                    f"the cluster has not read a row of {asked[0][0].name} in {ANSWER_SECONDS:.0f} s; `ray status` "
+                    f"the cluster has not read a row of {tasks[0][0].name} in {ANSWER_SECONDS:.0f} s; `ray status` "
                     "shows whether it has a free core",
                     stacklevel=2,
                 )
             for ref in running.popleft():
-                yield number, self._get(ref, asked[number][0].name)
+                yield number, self._get(ref, tasks[number][0].name)
 
     def _get(self, ref: Any, name: str) -> Any:
         errors = self._ray.exceptions

@@ -1,6 +1,7 @@
 """The rows of many Parquet files, in order, some at a time: what has to be done for each file, wherever it is done.
 
-`Here` does it on this machine; `on_ray.OnRay` gives a file to a node of a cluster. Both yield the same tables.
+`LocalReader` does it on this machine; `on_ray.RayReader` gives a file to a node of a cluster. Both yield the
+same tables.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def words_of(path: Path, names: Sequence[str]) -> Words:
     return {name: as_text(column).drop_nulls().to_list() for name, column in each.items()}
 
 
-class Source(Protocol):
+class FilesReader(Protocol):
     """Reads files, in order."""
 
     def words(self, files: Sequence[LogFile], names: Sequence[str]) -> Iterator[Words]:
@@ -79,8 +80,8 @@ class Source(Protocol):
         ...
 
 
-class Here:
-    """On this machine: one file after the other; of a bucket the next one is fetched meanwhile."""
+class LocalReader:
+    """Reads files on this machine, one after the other; of a bucket the next one is fetched meanwhile."""
 
     def words(self, files: Sequence[LogFile], names: Sequence[str]) -> Iterator[Words]:
         with local_copies(files) as copies:

@@ -184,8 +184,8 @@ class Deadline:
 
     def _error(self) -> EvaluationTimeout:
         return EvaluationTimeout(
-            f"{self.name} was not finished after {self.seconds:g} s; raise --max-seconds or cut its episodes with "
-            "--max-steps."
+            f"{self.name} was not finished after {self.seconds:g} s; "
+            "raise --max-seconds or cut its episodes with --max-steps."
         )
 
     @contextmanager
