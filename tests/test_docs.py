@@ -117,6 +117,14 @@ def test_the_words_of_others_are_not(text):
     assert not PRIVATE.search(text)
 
 
+def test_tables_have_one_line_per_row():
+    """A tool that wraps prose tears the lines of a table."""
+    files = [*PAGES, *(ROOT / "odice").rglob("*.py")]
+    lines = [(path.name, line) for path in files for line in path.read_text("utf-8").splitlines()]
+    assert not [place for place in lines if re.match(r"\s*\|.*\|", place[1]) and not place[1].rstrip().endswith("|")]
+    assert not [name for name, line in lines if line.strip() == "|"]
+
+
 FILE = re.compile(r"(?<![\w/.-])((?:odice|tests|benchmarks|examples|docs)/[\w/.-]+\.(?:py|md|toml|png|ipynb|json))\b")
 NAME = re.compile(r"`(odice(?:\.[a-zA-Z_]\w*)+)")
 

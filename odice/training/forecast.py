@@ -90,7 +90,15 @@ def time_updates(
     on: int | str | None = None,
     length: int = PROBE_UPDATES,
 ) -> Timed:
-    """Take some updates, `length` at a time, on the devices that `--devices` names, and forget them."""
+    """Time some updates, whose results are dropped.
+
+    Args:
+        algo: The algorithm.
+        source: What batches are made of.
+        batch_size: Transitions per update.
+        on: The devices, as `--devices` names them.
+        length: Updates per compiled call.
+    """
     use_cache()
     began, devices = time.perf_counter(), choose_devices(on, batch_size)
     streamed = isinstance(source, Streamed)

@@ -1,7 +1,8 @@
 """Whether a run learned: what its algorithm declares healthy, and what holds for every algorithm.
 
-`watch` looks at each row of metrics while the run trains, `judge` at the whole run when it ends. Neither changes what
-is computed. Limits were calibrated on runs that are known to be good and to have failed (docs/research/health.md).
+`Watch` checks each row of metrics while the run trains, `judge` all rows and the last policy when it ends. Neither
+changes what is computed. Limits were calibrated on runs that are known to be good and to have failed
+(docs/research/health.md).
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Result(NamedTuple):
 
 
 class FailedCheck(NamedTuple):
+    """A check that failed, and the number that it failed for."""
+
     check: Check
     value: float
 
@@ -74,6 +77,7 @@ class Health(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
+        """The answer in a word or three."""
         if any(finding.check.stop for finding in self.findings):
             return "do not deploy"
         if self.findings:
@@ -92,6 +96,7 @@ class Health(NamedTuple):
         return f"{self.verdict}: {'; '.join(reasons)}" if reasons else self.verdict
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
         return {
             "verdict": self.verdict,
             "says": self.sentence,
@@ -102,7 +107,13 @@ class Health(NamedTuple):
 
 
 class Watch:
-    """Says once that a declared check has turned bad: in two rows of metrics, one after the other."""
+    """Warns once per metric when a declared check fails in two consecutive rows of metrics.
+
+    Args:
+        algorithm: Declares the checks.
+        steps: The length of the run.
+        returns: The least and the largest discounted return of the log.
+    """
 
     def __init__(self, algorithm: Entry, steps: int, returns: tuple[float, float]):
         self._algorithm, self._steps, self._returns = algorithm, steps, returns
@@ -110,7 +121,7 @@ class Watch:
         self._reported: set[str] = set()
 
     def __call__(self, step: int, row: Mapping[str, float]) -> list[str]:
-        """What to say after this row."""
+        """The warnings after this row."""
         if step < QUIET_SHARE * self._steps:
             return []
         numbers = {**row, **_excess(self._algorithm, row, self._returns)}
@@ -130,7 +141,14 @@ class Watch:
 
 
 def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, probe: Probe) -> Health:
-    """The health of a finished run, from its rows of metrics and its last policy."""
+    """The health of a finished run.
+
+    Args:
+        algorithm: Declares the checks, beside those for all algorithms.
+        rows: The run's metrics.
+        policy: Its last policy.
+        probe: The transitions that the policy is compared with the log on.
+    """
     measures: dict[str, float | None] = {}
     late = rows[-max(1, len(rows) // 4) :]
     declared = {check.metric for check in algorithm.health} | set(algorithm.value_metrics)
@@ -149,7 +167,7 @@ def judge(algorithm: Entry, rows: Sequence[Mapping[str, Any]], policy: Acts, pro
 
 
 def weigh(algorithm: Entry, measures: dict[str, float | None]) -> Health:
-    """What these numbers mean for a run of this algorithm."""
+    """Compare numbers with the limits of an algorithm's checks, by the names of their metrics."""
     checks = (*algorithm.health, *COMMON)  # of two limits for one number the stricter sentence comes first
     failed: dict[str, FailedCheck] = {}
     for check in checks:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from odice.core.extraction import Density
-from odice.core.numerics import nearest
+from odice.core.numerics import nearest, returns_to_go
 from odice.data.dataset import Dataset, pick
 from odice.data.store import Streamed
 from odice.data.transitions import Convention, rows_of
@@ -31,7 +31,7 @@ from odice.policy.guard import POOL, Guard, fit_guard
 from odice.types import Acts, Batch, Spec, Transitions
 
 ROWS, REFERENCE = 1024, 4096
-"""Transitions that are looked at, and that cloning looks up."""
+"""At most so many transitions are measured on, and cloning finds its neighbors among so many others."""
 NEIGHBORS = 10
 SIMILAR = {True: 100, False: 20}
 """Neighbors by which a discrete or a continuous action is rare: shares need more of them than distances do."""
@@ -73,6 +73,7 @@ class Probe(NamedTuple):
 
     @property
     def judged(self) -> Batch:
+        """The held-out transitions, or the others where none are held out."""
         return self.trained if self.held is None else self.held
 
     def gain(self, policy: Acts) -> float:
@@ -118,7 +119,7 @@ def error(predicted: np.ndarray, action: np.ndarray) -> float:
     return float(np.mean(np.square(predicted - action)))
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- choosing the transitions, and measuring --------------------------------------------------------------------------
 
 
 def make_probe(
@@ -129,7 +130,16 @@ def make_probe(
     discount: float,
     fitted: Any,
 ) -> Probe:
-    """Choose the transitions and fit the yardsticks; `seen` is what the rows of `source` are made of."""
+    """Choose the transitions and fit the yardsticks.
+
+    Args:
+        source: What batches are made of.
+        seen: The data set that the rows of `source` are made of.
+        held: Transitions of the episodes that are held out of training.
+        convention: Which steps of `seen` are rows of `source`.
+        discount: Of the returns.
+        fitted: The preprocessing, where the rewards of `seen` are raw.
+    """
     rng = np.random.default_rng(0)
     queries, others = _apart(seen, convention, rng, 0.2, (ROWS, REFERENCE))
     trained = gather(source, queries)
@@ -240,19 +250,25 @@ def _linear(known: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np.n
 
 
 def _returns(seen: Dataset, discount: float, fitted: Any, rng: np.random.Generator) -> tuple[float, float]:
-    """Of a random choice of episodes. `fitted` changes the rewards where `seen` is not changed yet."""
-    low = high = 0.0
-    for e in np.sort(rng.permutation(seen.n_episodes)[:RETURNS]):
-        rewards = seen[int(e)].rewards if fitted is None else fitted.reward(seen[int(e)].rewards)
-        total = 0.0
-        for reward in rewards[::-1].tolist():
-            total = reward + discount * total
-            low, high = min(low, total), max(high, total)
-    return low, high
+    """The range of the returns to go of some episodes, 0 included; `fitted` maps their rewards where it is given."""
+    rewards = [seen[int(e)].rewards for e in np.sort(rng.permutation(seen.n_episodes)[:RETURNS])]
+    each = rewards if fitted is None else [fitted.reward(one) for one in rewards]
+    to_go = returns_to_go(np.concatenate(each), np.array([len(one) for one in each]), discount)
+    return min(0.0, float(to_go.min())), max(0.0, float(to_go.max()))
 
 
 def holdout_measures(policy: Acts, value: Any, probe: Probe, discount: float) -> dict[str, float]:
-    """How the policy and V do on held-out transitions, and on as many that were trained on."""
+    """How the policy and V do on held-out transitions, and on as many that were trained on.
+
+    Args:
+        policy: The policy.
+        value: V, where the algorithm declares one.
+        probe: The transitions.
+        discount: Of the next state's value.
+
+    Returns:
+        Metrics with the prefixes `holdout_` and `train_`; none where nothing is held out.
+    """
     if probe.held is None:
         return {}
     measures: dict[str, float] = {}

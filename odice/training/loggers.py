@@ -149,7 +149,9 @@ def _keep_aside(path: Path) -> None:
 class Sink(Protocol):
     """A tracker that shows numbers elsewhere. Losing what it shows loses no work."""
 
-    def write(self, group: str, step: int, values: Mapping[str, float]) -> None: ...
+    def write(self, group: str, step: int, values: Mapping[str, float]) -> None:
+        """Show numbers under `group/NAME` at a step."""
+        ...
 
     def close(self) -> None: ...
 
@@ -205,7 +207,14 @@ SINKS = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
 def open_sink(name: str, folder: Path, config: Mapping[str, Any], first_step: int) -> Sink:
-    """A tracker by name; its package is imported here and nowhere else."""
+    """A tracker; its package is imported here and nowhere else.
+
+    Args:
+        name: One of `SINKS`.
+        folder: The run's folder.
+        config: The settings of the run, to be shown with it.
+        first_step: Where the run starts, or goes on.
+    """
     if name not in SINKS:
         raise unknown_name("log", name, SINKS)
     try:

@@ -48,7 +48,14 @@ def batches(
 ) -> Iterator[tuple[Batch, PRNGKeyArray]]:
     """The batches of a run, one by one, each with the key of its update: for a loop of your own.
 
-    They are the batches that `odice.train` sees with this seed. A `Dataset` is taken as it is, without preprocessing.
+    They are the batches that `odice.train` sees with this seed.
+
+    Args:
+        data: A data set, which is taken as it is, without preprocessing, or its transitions.
+        batch_size: Transitions per batch.
+        steps: How many batches.
+        seed: That of the run.
+        first_step: The number of the first batch in the run.
     """
     source = jax.device_put(to_transitions(data, "bootstrap") if isinstance(data, Dataset) else data)
     _, loop_key = seed_keys(seed)
@@ -63,7 +70,15 @@ def batches(
 
 
 def run_updates(algo: Algo, loop_key: PRNGKeyArray, state: Any, steps: Int[Array, " k"], batches: Batch):
-    """Updates on batches that lie ready, one for each step: the same compiled body wherever they come from."""
+    """Take one update for each of `steps`, in a scan; gives the last state and the metrics of every update.
+
+    Args:
+        algo: The algorithm.
+        loop_key: The run's key, from which the key of each update follows.
+        state: Before the first of them.
+        steps: Their numbers.
+        batches: Their batches, along a leading axis. Where these come from does not change the compiled program.
+    """
 
     def one(state, item):
         step, batch = item
@@ -95,11 +110,16 @@ def make_chunk(
 ) -> Chunk:
     """`chunk(state, transitions, seed, first_step) -> (state, metrics)`: `length` updates, metrics averaged over them.
 
-    The state is donated: use the one that comes back. With `seeds=True` state and seed carry a leading axis and
-    all seeds advance in one `vmap`. With `devices` each gathers and works on its share of every batch. Batches are
-    gathered before the updates that use them, not inside: a compiler may fuse a gather into the arithmetic and change
-    its last bits, and then training from disk would differ. The same arguments give the same program, so that it is
-    traced once in a process.
+    The state is donated: use the one that comes back. Batches are gathered before the updates that use them, not
+    inside: a compiler may fuse a gather into the arithmetic and change its last bits, and then training from disk would
+    differ. The same arguments give the same program, so that it is traced once in a process.
+
+    Args:
+        algo: The algorithm.
+        batch_size: Transitions per update.
+        length: Updates per call.
+        seeds: Whether state and seed carry a leading axis; all seeds then advance in one `vmap`.
+        devices: Each gathers and works on its share of every batch.
     """
 
     def chunk(state, transitions: Transitions, seed, first_step):

@@ -142,9 +142,14 @@ def run_workers(
     *,
     pinned: bool = False,
 ) -> dict[str, int]:
-    """Run Python with each of these arguments, so many at a time.
+    """Run Python with each of these arguments. A signal is passed on: workers save first, then `Interrupted` is raised.
 
-    A signal is passed on: workers save first, then this raises `Interrupted`, which says `where` the work is.
+    Args:
+        commands: The arguments by name.
+        slots: How many at a time.
+        environment: Variables of the workers.
+        where: Where the work is that was done so far, for the message of `Interrupted`.
+        pinned: Give each worker a core of its own.
 
     Returns:
         The exit codes, by the names of the commands.

@@ -217,7 +217,14 @@ def _check_finite(dataset: Dataset) -> None:
 
 
 def transitions(settings: Settings, about: About, parts: Split, fitted: Fitted) -> Prepared:
-    """Build what batches are made of, and the samples by which the policy is judged."""
+    """Build what batches are made of, and the samples by which the policy is judged.
+
+    Args:
+        settings: With what the data have decided.
+        about: What the run remembers of its log; facts and notes are added.
+        parts: The episodes to train on, and those held out.
+        fitted: The preprocessing.
+    """
     options, (dataset, held, _), discount = settings.options, parts, settings.discount
     convention, facts = options.convention, about.facts
     if options.stream:

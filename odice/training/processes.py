@@ -37,10 +37,16 @@ def train_processes(seeds: list[Settings]) -> None:
 def worker_command(
     settings: Settings, data: str | None, suboptimal: str | None = None, log: Path | None = None
 ) -> list[str]:
-    """The arguments of a Python that trains with these settings, on data that it finds by these names.
+    """The arguments of a Python process that trains with these settings.
 
-    The last one of several such commands may be added to another: then that process trains them one after the other,
-    and prints to each one's `log`.
+    The last argument of such a command may be appended to another command: that process then trains both, one after
+    the other, and prints to the `log` of each.
+
+    Args:
+        settings: Of the run.
+        data: The path or name of its data.
+        suboptimal: The same of its suboptimal data.
+        log: The file to print to; by default what the process has.
     """
     options = {item.name: getattr(settings.options, item.name) for item in dataclasses.fields(settings.options)}
     del options["config"]

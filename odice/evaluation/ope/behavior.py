@@ -34,7 +34,7 @@ Z = (0.6744898, 1.2815516, 1.9599640)
 RARE, MOST_RARE = 0.5, 0.05
 """An action is rare if its probability is below this share of uniform, and below one in twenty."""
 LEAST_PROBABILITY = 0.01
-"""Estimated probabilities count as at least this: a network's tails are not to be trusted further."""
+"""Estimated probabilities count as at least this: the tails of a regression are not to be trusted further."""
 BINS = 10
 LEAST_SPREAD = 1e-3
 """Of actions in [-1, 1]: a behavior without noise has no importance weights."""
@@ -42,6 +42,8 @@ LEAST_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class CloneConfig:
+    """How the behavior is cloned."""
+
     size: int = 80
     """Features, about."""
     folds: int = 5

@@ -43,11 +43,13 @@ class Decisions(NamedTuple):
 
     @property
     def continuous(self) -> np.ndarray:
+        """`action`, where actions are continuous."""
         assert self.action is not None
         return self.action
 
     @property
     def deterministic(self) -> bool:
+        """Whether it has one action for every state."""
         return self.prob is None or bool((self.prob.max(axis=1) > 1 - 1e-6).all())
 
 
@@ -57,11 +59,11 @@ def decide(
     """The candidate's decisions in `states`, and the logged actions in the same units.
 
     Args:
-        candidate: see the module.
-        data: the log.
+        candidate: What is evaluated; the table above says which forms it may have.
+        data: The log.
         states: (states, obs) raw observations, those after the last steps included.
-        step: for each step that counts, its number in the log.
-        index: for each step that counts, its row in `states`.
+        step: For each step that counts, its number in the log.
+        index: For each step that counts, its row in `states`.
     """
     if isinstance(candidate, np.ndarray):
         if len(candidate) != data.n_steps:

@@ -4,23 +4,22 @@ rewards with it.
     d^pi(s, a, t) = c gamma^t P_pi(s_t = s, a_t = a),     c = 1 / sum_{t < H} gamma^t      what the policy would visit
     J = E_{d^pi}[r] / c = E_D[zeta r] / (c E_D[zeta]),    E_D[zeta] = 1 if zeta is right
 
-All four are one saddle point, the regularized Lagrangian of the flow  d^pi(s', a', t + 1) = gamma pi(a'|s') sum P(s'|s,
-a) d^pi(s, a, t),
+All four are one saddle point, the regularized Lagrangian of the flow:
+
+    d^pi(s', a', t + 1) = gamma pi(a'|s') sum_{s, a} P(s'|s, a) d^pi(s, a, t)
 
     min_{nu, lam} max_zeta   c E[nu(s0, pi(s0))] + E_D[zeta (k r + gamma m nu(s', pi(s')) - nu(s, a))]
                              + n (lam (1 - E_D[zeta]) + q lam^2 / 2) + P(nu) - E_D[f(zeta)]
 
-| form      | k | n   | q | P(nu)                | f(zeta)    | zeta    |
-|
-|-----------|---|-----|---|----------------------|------------|---------|----------------------------------------------------|
-| dual      | 0 | 0   | - | 0                    | zeta^3 / 3 | free    | DualDICE (f = x^{3/2} / (3/2), whose conjugate
-it is) |
-| gen       | 0 | 1   | 1 | E_D[zeta nu^2] / 4   | 0          | square  | GenDICE (chi-square; nu here is -f there)
-|
-| gradient  | 0 | 0.1 | 1 | E_D[nu^2] / 2        | 0          | free    | GradientDICE
-|
-| lagrangian| 1 | 1   | 0 | 0                    | zeta^2 / 2 | square  | the unified form's recommended member
-|
+| form            | k | n   | q | P(nu)              | f(zeta)    | zeta   |
+|-----------------|---|-----|---|--------------------|------------|--------|
+| `dual-dice`     | 0 | 0   | - | 0                  | zeta^3 / 3 | free   |
+| `gen-dice`      | 0 | 1   | 1 | E_D[zeta nu^2] / 4 | 0          | square |
+| `gradient-dice` | 0 | 0.1 | 1 | E_D[nu^2] / 2      | 0          | free   |
+| `dice`          | 1 | 1   | 0 | 0                  | zeta^2 / 2 | square |
+
+DualDICE (its f(x) = x^{3/2} / (3/2) has the conjugate zeta^3 / 3), GenDICE with chi-square (nu here is -f there),
+GradientDICE, and the member that the paper of the unified form recommends.
 
 The unified form has three estimates: dual (J above), which is what the table of estimates shows; primal E[nu0] + lam /
 c; and the Lagrangian itself, with both. Regularizing zeta leaves the dual one exact and shifts the primal one; far
@@ -88,7 +87,10 @@ FORMS = {
 
 @dataclass(frozen=True)
 class DICEConfig:
+    """How nu and zeta are learned."""
+
     hidden: tuple[int, ...] = (64, 64)
+    """Widths of both networks' hidden layers."""
     updates: int = 3000
     batch_size: int = 128
     average: float = 2e-3
@@ -100,19 +102,27 @@ class Data(NamedTuple):
 
     states: Float[Array, "states obs"]
     policy_action: Array
+    """What the policy does in each of `states`."""
     here: Int[Array, " n"]
+    """The row of `states` that is s."""
     there: Int[Array, " n"]
+    """The row of `states` that is s'."""
     action: Array
     reward: Float[Array, " n"]
     goes_on: Float[Array, " n"]
+    """0 at the horizon, else 1."""
     episode: Int[Array, " n"]
     first: Int[Array, " episodes"]
+    """The row of `states` in which each episode starts."""
     counts: Float[Array, "heads episodes"]
+    """How often each head's resample has each episode."""
     noise: Array
     """What is added to the policy's actions, as standard deviations; 0 for a choice."""
 
 
 class Params(NamedTuple):
+    """What the saddle point is found in."""
+
     nu: Critic
     zeta: Critic
     lam: Float[Array, " heads"]
@@ -140,9 +150,19 @@ def dice(
     seed: int = 0,
     noise: np.ndarray | None = None,
 ) -> DICE:
-    """Learn zeta with the resamples `counts` (heads, episodes), and read the estimates from it.
+    """Learn zeta, and read the estimates from it.
 
-    `noise` is the behavior's spread, for continuous actions.
+    Args:
+        log: The episodes, with what the policy does in them.
+        discount: Below 1.
+        counts: (heads, episodes) how often the resample of each head has each episode.
+        form: Which member of the family: one of `FORMS`.
+        config: How it is learned.
+        seed: Of the networks, batches and noise.
+        noise: (act,) the behavior's standard deviation, for continuous actions.
+
+    Returns:
+        The estimates of every head.
     """
     config = config or DICEConfig()
     c = 1 / total_weight(discount, log.horizon)
@@ -167,7 +187,19 @@ def device_data(
     rng: np.random.Generator,
     noise: np.ndarray | None = None,
 ) -> tuple[Data, Spec]:
-    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known."""
+    """The log and its absorbing states, as rows of equal weight. Of the absorbing states only the time is known.
+
+    Args:
+        log: The episodes, with what the policy does in them.
+        discount: A step at time t has the weight discount^t.
+        counts: (heads, episodes) how often the resample of each head has each episode.
+        scale: What rewards are divided by.
+        rng: Draws the times of absorbing states.
+        noise: (act,) standard deviations that are added to the policy's continuous actions.
+
+    Returns:
+        The rows on the device, and the shapes of what nu and zeta see.
+    """
     clock = np.arange(log.horizon + 1) * (2 / log.horizon) - 1
     absorbing = np.zeros((log.horizon + 1, log.states.shape[1] + 1), np.float32)
     absorbing[:, -2], absorbing[:, -1] = clock, 1.0
@@ -252,7 +284,18 @@ def _terms(params: Params, data: Data, rows, starts, discount: float, c: float, 
 def lagrangian(
     params: Params, data: Data, rows, starts, discount: float, c: float, form: Form, key
 ) -> Float[Array, " heads"]:
-    """The saddle point's function, one number per head."""
+    """The saddle point's function on a batch, one number per head.
+
+    Args:
+        params: nu, zeta and lam.
+        data: All rows.
+        rows: The batch, as numbers of rows.
+        starts: The batch of first states, as numbers of episodes.
+        discount: gamma.
+        c: 1 / sum_{t < H} gamma^t.
+        form: The row of the module's table.
+        key: Of the policy's noise.
+    """
     first, zeta, residual, nu, weight, start_weight = _terms(params, data, rows, starts, discount, c, form, key)
     mean = lambda x: jnp.mean(weight * x, axis=-1)
     total = c * jnp.mean(start_weight * first, axis=-1) + mean(zeta * residual)

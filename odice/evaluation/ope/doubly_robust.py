@@ -22,7 +22,16 @@ from odice.evaluation.ope.importance import Weighted, effective_episodes, episod
 def doubly_robust(
     log: Episodes, learned: FQE, heads: np.ndarray, log_ratio: np.ndarray, discount: float, counts: np.ndarray
 ) -> Weighted:
-    """On the log and on its resamples `counts`; Q is not learned again for them. `heads` are FQE's own resamples."""
+    """The estimate on the log and on its resamples; Q is not learned again for these.
+
+    Args:
+        log: The episodes, with what the policy does in them.
+        learned: Q and V of every head of FQE.
+        heads: (heads, episodes) the resamples that FQE learned from.
+        log_ratio: (steps,) log pi(a|s) / b(a|s).
+        discount: gamma.
+        counts: (replicates, episodes) how often each resample has each episode.
+    """
     observed = log.observed.astype(np.float64)
     weights = episode_weights(log, log_ratio)
     before, after = weights[:, :-1] * observed, weights[:, 1:] * observed

@@ -41,7 +41,7 @@ MIN_SHARE, MASS = 0.02, (0.7, 1.4)
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one estimator finds."""
+    """The result of one estimator."""
 
     name: str
     value: Interval | None
@@ -78,10 +78,13 @@ class Estimates:
     possible: tuple[float, float]
     """The least and the most that an episode earned; estimates are clipped to it."""
     calibration: float
+    """How far the cloned behavior's probabilities are from the frequencies of the log (`behavior.Behavior`)."""
     known: bool
     """Whether the log gives the behavior's probabilities."""
     outside: float
+    """Share of the log's states in which the policy does what the behavior hardly ever did."""
     agreement: float
+    """Discrete: mean probability of the logged action under the policy. Continuous: root mean square distance to it."""
     discrete: bool
     estimates: dict[str, Estimate]
     spread: float
@@ -139,16 +142,16 @@ def estimate(
     on.
 
     Args:
-        policy: an odice policy, a function of observations, or a column of decisions (`candidate`).
-        data: anything `odice.load` takes.
-        schema: what the columns of a table mean, as for `odice.load`; by default that of the policy's training.
-        estimators: of the DICE family, shown next to those that the verdict rests on.
-        discount: by default that of the policy's own training, else 0.99; 1 for the undiscounted return.
-        horizon: steps that count; by default the longest episode of the log.
-        updates: of density ratios, where any are requested.
-        heads: of FQE.
-        candidates: how many policies are compared: the bounds of all hold at once with 95 % confidence.
-        seed: of the estimators.
+        policy: An odice policy, a function of observations, or a column of decisions (`candidate`).
+        data: Anything `odice.load` takes.
+        schema: What the columns of a table mean, as for `odice.load`; by default that of the policy's training.
+        estimators: Of the DICE family, shown next to those that the verdict rests on.
+        discount: By default that of the policy's own training, else 0.99; 1 for the undiscounted return.
+        horizon: Steps that count; by default the longest episode of the log.
+        updates: Of density ratios, where any are requested.
+        heads: Of FQE.
+        candidates: How many policies are compared: the bounds of all hold at once with 95 % confidence.
+        seed: Of the estimators.
     """
     dataset = log_for(policy, data, schema=schema)
     discount = _check(policy, estimators, discount, updates, heads)
@@ -190,7 +193,16 @@ def _check(
 
 
 class Work:
-    """One log, its resamples, and what the estimators share."""
+    """One log, its resamples, and what the estimators share.
+
+    Args:
+        log: The episodes, with what the policy does in them.
+        discount: gamma.
+        updates: Of density ratios; None for the usual number.
+        heads: Of FQE; None for the usual number.
+        seed: Of resamples and estimators.
+        alpha: Error rate of every interval.
+    """
 
     def __init__(
         self,
@@ -216,6 +228,14 @@ class Work:
         return clone(self.log, seed=self.seed)
 
     def run(self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False) -> Estimates:
+        """Run the estimators and draw the conclusion.
+
+        Args:
+            estimators: Of the DICE family, beside those that always run.
+            source: The log's name.
+            judged_by: A sentence: which episodes these are.
+            trained_on: Whether the policy was trained on them.
+        """
         log, behavior = self.log, self.behavior()
         estimates = self._basic(behavior)
         estimates |= {name: self.dice(name, behavior) for name in estimators if name in FORMS}

@@ -30,7 +30,10 @@ from odice.evaluation.ope.features import Features
 
 @dataclass(frozen=True)
 class FQEConfig:
+    """How Q is learned."""
+
     heads: int = 8
+    """Resamples of the episodes, each with a Q of its own."""
     size: int = 400
     """Coefficients, about; of continuous actions half as many, because each is a feature of its own."""
     rounds: int = 150
@@ -75,7 +78,7 @@ class Design(Protocol):
 
 
 class DiscreteDesign:
-    """Shared coefficients first, then those of each action."""
+    """A `Design` for discrete actions: shared coefficients first, then those of each action."""
 
     def __init__(self, log: Episodes, size: int, seed: int):
         assert log.decisions.prob is not None
@@ -118,7 +121,7 @@ class DiscreteDesign:
 
 
 class ContinuousDesign:
-    """Joint features of state and action."""
+    """A `Design` for continuous actions: joint features of state and action."""
 
     def __init__(self, log: Episodes, size: int, seed: int):
         own = log.decisions.continuous
@@ -143,7 +146,15 @@ class ContinuousDesign:
 
 
 def fqe(log: Episodes, discount: float, counts: np.ndarray, config: FQEConfig | None = None, seed: int = 0) -> FQE:
-    """Learn Q with the resamples `counts` (heads, episodes), and read the estimates from it."""
+    """Learn Q, and read the estimates from it.
+
+    Args:
+        log: The episodes, with what the policy does in them.
+        discount: gamma; 1 for the undiscounted return.
+        counts: (heads, episodes) how often the resample of each head has each episode.
+        config: How it is learned.
+        seed: Of the random features.
+    """
     config = config or FQEConfig()
     design: Design = (DiscreteDesign if log.spec.discrete else ContinuousDesign)(log, config.size, seed)
     to_go = log.to_go(discount)

@@ -53,7 +53,14 @@ def effective_episodes(weights: np.ndarray) -> float:
 
 
 def importance(log: Episodes, log_ratio: np.ndarray, discount: float, counts: np.ndarray) -> Weighted:
-    """Per-decision weighted importance sampling on the log and on its resamples `counts`."""
+    """Per-decision weighted importance sampling on the log and on its resamples.
+
+    Args:
+        log: The episodes.
+        log_ratio: (steps,) log pi(a|s) / b(a|s).
+        discount: gamma.
+        counts: (replicates, episodes) how often each resample has each episode.
+    """
     weights = episode_weights(log, log_ratio)[:, 1:] * log.observed.astype(np.float64)
     rewards, discounting = log.table(log.reward), discount ** np.arange(log.horizon)
     everyone = np.ones((1, log.n_episodes))

@@ -24,6 +24,7 @@ import numpy as np
 ALPHA = 0.05
 """A stated bound is to be false at most this often."""
 REPLICATES = 400
+"""Resamples of the episodes for what is a sum over them."""
 PRIOR = 5
 """How many numbers the first guess of their variance is worth."""
 
@@ -50,7 +51,14 @@ def resample(episodes: int, replicates: int, rng: np.random.Generator) -> np.nda
 
 
 def student(mean: float, error: float, freedom: float, alpha: float = ALPHA) -> Interval:
-    """The interval of an estimate with this standard error, by Student's t."""
+    """The interval of an estimate, by Student's t.
+
+    Args:
+        mean: The estimate.
+        error: Its standard error.
+        freedom: Degrees of freedom; at least 1 is taken.
+        alpha: Error rate of the interval, and of the lower bound.
+    """
     from scipy import stats  # comes with jax
 
     two_sided, one_sided = stats.t.ppf([1 - alpha / 2, 1 - alpha], max(freedom, 1.0))
@@ -66,6 +74,12 @@ def betting_interval(values: np.ndarray, least: float, most: float, alpha: float
     the numbers before. If m is the mean, the capital is a fair game's: it exceeds 1 / alpha at most with probability
     alpha (Ville). The candidates under which it never did are the interval. Two bettors, one for a larger and one for a
     smaller mean, give the two ends.
+
+    Args:
+        values: The numbers.
+        least: None of them can be smaller.
+        most: None of them can be larger.
+        alpha: Error rate of the interval, and of the lower bound.
     """
     x = (np.asarray(values, np.float64) - least) / max(most - least, 1e-12)
     count = np.arange(1, len(x) + 1)

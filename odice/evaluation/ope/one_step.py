@@ -10,7 +10,7 @@ and by how much: mixing a share c of pi into the behavior earns about c E[D] mor
 
 It is not the policy's own gain: that is the same sum over the states that *pi* visits. But it uses only returns that
 were really earned and one ratio at a time, so it neither extrapolates as FQE may nor dies out with the length of the
-episodes as products of ratios do. That makes it a second witness where episodes are long.
+episodes as products of ratios do. So it is the second kind of evidence where episodes are long.
 
 V_b is a ridge regression on the returns, fitted without the episode's own part of the log. It has no influence on the
 mean where b is right, and lowers the variance.
@@ -30,6 +30,8 @@ MAX_WEIGHT = 50.0
 
 
 class OneStep(NamedTuple):
+    """The estimate of E[D]."""
+
     value: float
     error: float
     """Standard error."""
@@ -38,7 +40,14 @@ class OneStep(NamedTuple):
 
 
 def one_step(log: Episodes, log_ratio: np.ndarray, discount: float, seed: int = 0) -> OneStep:
-    """The mean of D over the complete episodes, and its standard error."""
+    """The mean of D over the complete episodes, and its standard error.
+
+    Args:
+        log: The episodes.
+        log_ratio: (steps,) log pi(a|s) / b(a|s).
+        discount: gamma.
+        seed: Of the folds in which V_b is fitted.
+    """
     discounting = discount**log.time
     ratio = np.minimum(np.exp(log_ratio), MAX_WEIGHT)
     used = log.complete[log.episode]

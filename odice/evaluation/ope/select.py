@@ -50,6 +50,7 @@ class Ranked:
 
     @property
     def fqe(self) -> float:
+        """How much more than the behavior it earns, by FQE."""
         return self.estimates.estimates["fqe"].improvement.mean
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,10 +76,10 @@ def select(
     """Judge candidates by a log and say which to take, if any.
 
     Args:
-        candidates: policies by name.
-        data: the log. Of a policy that was trained on it, only the held-out episodes are used.
-        bounds: how many bounds hold at once; by default one for each candidate.
-        settings: those of `estimate`.
+        candidates: Policies by name.
+        data: The log. Of a policy that was trained on it, only the held-out episodes are used.
+        bounds: How many bounds hold at once; by default one for each candidate.
+        **settings: Those of `estimate`.
 
     Returns:
         The candidates with their verdicts; all bounds hold at once with 95 % confidence.

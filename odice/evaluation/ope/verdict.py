@@ -69,20 +69,20 @@ def conclude(
     """The verdict from the improvements over the behavior that the estimators gave.
 
     Args:
-        improvement: by estimator.
-        unusable: by estimator, why it cannot be used; empty if it can.
-        episodes: how many the log has.
-        outside: the share of states in which the policy is outside the data.
-        known: whether the behavior's probabilities are known.
-        trained_on: whether the policy was trained on these episodes.
-        confidence: of the intervals.
+        improvement: By estimator.
+        unusable: By estimator, why it cannot be used; empty if it can.
+        episodes: How many the log has.
+        outside: The share of states in which the policy is outside the data.
+        known: Whether the behavior's probabilities are known.
+        trained_on: Whether the policy was trained on these episodes.
+        confidence: Of the intervals.
     """
     if why := _refusal(episodes, trained_on):
         return Verdict("cannot tell", why, None, None, (), confidence)
     usable = [name for name in improvement if not unusable[name]]
     upper, lower = _witnesses(usable, known)
     if not lower:
-        return Verdict("cannot tell", _lonely(unusable), None, None, (), confidence)
+        return Verdict("cannot tell", _one_kind(unusable), None, None, (), confidence)
     most = max(improvement[name].high for name in upper)
     sure = [name for name in usable if improvement[name].low > 0]
     if most < 0 and not sure:
@@ -110,7 +110,7 @@ def conclude(
 
 
 def _witnesses(usable: list[str], known: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Who may say "not better", and who "better"; empty where nobody may."""
+    """The estimators that "not better" and "better" rest on; empty where there are too few."""
     if "propensity" in usable:
         return ("propensity",), ("propensity",)
     weighted = "doubly-robust" in usable and "importance" in usable
@@ -123,7 +123,8 @@ def _witnesses(usable: list[str], known: bool) -> tuple[tuple[str, ...], tuple[s
     return (), ()
 
 
-def _lonely(unusable: Mapping[str, str]) -> str:
+def _one_kind(unusable: Mapping[str, str]) -> str:
+    """Why FQE is the only evidence."""
     reasons = "; ".join(f"{name}: {why}" for name, why in unusable.items() if why)
     return f"FQE alone gives an estimate, and a bound needs a second kind of evidence ({reasons})"
 

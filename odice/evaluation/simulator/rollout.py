@@ -29,7 +29,15 @@ MAX_STEPS = 100_000
 
 
 class Rollout:
-    """One episode of an environment: its return so far, length and cost."""
+    """One episode of an environment: its return so far, length and cost.
+
+    Args:
+        name: The environment's name, for messages.
+        seed: Of the reset, and of the noise.
+        noise: Standard deviation of what is added to observations.
+        start_noise: How far the start state is moved (`envs.perturb`).
+        max_steps: Steps after which an episode that does not end is an error.
+    """
 
     def __init__(self, name: str, seed: int, noise: float, start_noise: float, max_steps: int = MAX_STEPS):
         self.name, self.seed, self.noise, self.start_noise = name, seed, noise, start_noise
@@ -38,6 +46,7 @@ class Rollout:
         self.cost: float | None = None  # the sum of `info["cost"]`, where the environment reports it
 
     def start(self, env: gymnasium.Env) -> None:
+        """Reset the environment, which is this episode's from now on."""
         self.env = env
 
         def call() -> Any:
@@ -50,6 +59,8 @@ class Rollout:
         self.obs = self._noisy(obs)
 
     def step(self, action: Any) -> None:
+        """Take one step; `over` says whether it was the last."""
+
         def call() -> tuple[Any, float, float | None, bool]:
             obs, reward, terminated, truncated, info = self.env.step(action)
             return obs, float(reward), float(info["cost"]) if "cost" in info else None, bool(terminated or truncated)
@@ -90,7 +101,15 @@ class Rollout:
 
 
 def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], deadline: Deadline, pool: StepPool) -> None:
-    """Run at most `BATCH_ENVS` episodes to their end, as many at a time as there are environments."""
+    """Run episodes to their end, as many at a time as there are environments.
+
+    Args:
+        act: The policy.
+        episodes: At most `BATCH_ENVS`, not yet started.
+        envs: Environments of one kind.
+        deadline: When to give up.
+        pool: Steps the environments.
+    """
     batch = empty_batch(envs[0])
     convert = converter(envs[0].action_space, episodes[0].name)
     waiting, free = list(enumerate(episodes)), list(envs)
@@ -179,6 +198,7 @@ class Deadline:
         self.name, self.seconds, self.deadline = name, seconds, time.perf_counter() + seconds
 
     def check(self) -> None:
+        """Raise an `EvaluationTimeout` if the time is over."""
         if time.perf_counter() > self.deadline:
             raise self._error()
 

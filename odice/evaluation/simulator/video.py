@@ -33,7 +33,22 @@ def record(
     max_frames: int = 300,
     allow_import: bool = False,
 ) -> int:
-    """Record the first episode of `evaluate` with this seed, up to `max_frames`; return the number of frames."""
+    """Record the first episode of `evaluate` with this seed.
+
+    Args:
+        act: The policy.
+        env_id: The environment's name.
+        path: A .gif or .mp4.
+        seed: That of `evaluate`.
+        noise: Standard deviation of what is added to observations.
+        start_noise: How far the start state is moved.
+        max_steps: Where the episode is cut.
+        max_frames: Where the video is cut.
+        allow_import: Whether the name may import a module.
+
+    Returns:
+        The number of frames.
+    """
     path = Path(path)
     writer = writer_for(path)
     _choose_backend()
