@@ -109,6 +109,7 @@ def lines(estimates: Estimates) -> list[str]:
 
 
 def interval(one: Interval | None) -> str:
+    """An interval as text."""
     return "-" if one is None else f"{one.mean:.4g} ({one.low:.4g} to {one.high:.4g})"
 
 
@@ -121,7 +122,16 @@ def _size(one: Estimate) -> str:
 def write_page(
     path: Path, policy: Policy, estimates: Estimates, data: Dataset, log: LogOptions, **details: Any
 ) -> None:
-    """Write the decision page of a policy that was judged by a log."""
+    """Write the decision page of a policy that was judged by a log.
+
+    Args:
+        path: The HTML file.
+        policy: The policy.
+        estimates: What the log says about it.
+        data: The log.
+        log: How the log was read.
+        **details: `bounds`, how many bounds hold at once; `place`, the policy's folder; others of `decision_page`.
+    """
     from odice.data.schema import Schema
     from odice.decision.judge import judge
     from odice.decision.page import Paths, decision_page

@@ -55,11 +55,11 @@ def parse(kind: type[Command], prog: str, argv: Sequence[str], about: str = "", 
     """The arguments as a `kind`; `--help` prints the help instead.
 
     Args:
-        kind: the command's dataclass.
-        prog: the command, such as `odice report`.
-        argv: the arguments.
-        about: what it does; by default the docstring of `kind`.
-        pairs: whether every switch `--x` has a `--no-x`.
+        kind: The command's dataclass.
+        prog: The command, such as `odice report`.
+        argv: The arguments.
+        about: What it does; by default the docstring of `kind`.
+        pairs: Whether every switch `--x` has a `--no-x`.
     """
     if {"-h", "--help"} & set(argv):
         print(help_text(prog, about or inspect.getdoc(kind) or "", groups_of(kind)))
@@ -68,7 +68,14 @@ def parse(kind: type[Command], prog: str, argv: Sequence[str], about: str = "", 
 
 
 def parse_subcommand(commands: Mapping[str, type], prog: str, argv: Sequence[str], about: str) -> Any:
-    """The same for a command of commands."""
+    """The arguments of a command that has commands of its own, such as `odice data inspect`.
+
+    Args:
+        commands: Their dataclasses by name.
+        prog: The command, such as `odice data`.
+        argv: The arguments, the name of the inner command first.
+        about: What the command does.
+    """
     if not argv or argv[0] in ("-h", "--help"):
         lines = [f"usage: {prog} COMMAND [OPTIONS]", "", *wrap(about), "", "commands:"]
         for name, kind in commands.items():
@@ -129,6 +136,7 @@ def help_text(prog: str, about: str, groups: Sequence[Group], needs: str = "", e
 
 
 def width() -> int:
+    """Columns of the help: those of the terminal, from 50 to 100."""
     return max(50, min(shutil.get_terminal_size((80, 24)).columns, 100))
 
 
@@ -149,6 +157,7 @@ def entry(head: str, text: str) -> list[str]:
 
 
 def names_of(group: Group) -> tuple[str, ...]:
+    """The fields of a group, in the order in which they are shown."""
     return group.names or tuple(field.name for field in dataclasses.fields(group.kind))
 
 
@@ -162,6 +171,7 @@ def note_of(group: Group, name: str) -> str:
 
 
 def default_of(group: Group, name: str) -> Any:
+    """The default of a field; None where it has none."""
     if not isinstance(group.values, type):
         value = getattr(group.values, name, None)
         return None if value is tyro.MISSING else value
@@ -208,10 +218,12 @@ def bare(hint: Any) -> Any:
 
 
 def marks(hint: Any) -> Iterator[Any]:
+    """The annotations of a type."""
     while get_origin(hint) is Annotated:
         yield from get_args(hint)[1:]
         hint = get_args(hint)[0]
 
 
 def is_positional(kind: type, name: str) -> bool:
+    """Whether a field is given by its place and not by a flag."""
     return any(mark is tyro.conf.Positional for mark in marks(get_type_hints(kind, include_extras=True)[name]))

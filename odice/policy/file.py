@@ -168,7 +168,15 @@ def read_layout(description: dict[str, Any], path: Path) -> Layout | Sampler:
 
 
 def read_vector(description: dict[str, Any], group: str, key: str, size: int, path: Path) -> np.ndarray | None:
-    """A vector of finite numbers, or None where the description has none."""
+    """A vector of finite numbers, or None where the description has none.
+
+    Args:
+        description: The content of `policy.json`.
+        group: The object in it that may have the vector.
+        key: The vector's name there.
+        size: How many numbers it must have.
+        path: The file, for messages.
+    """
     values = description[group].get(key)
     if values is None:
         return None

@@ -156,7 +156,15 @@ class Guard:
 def fit_guard(
     known: np.ndarray, unseen: np.ndarray, names: tuple[str, ...] = (), units: tuple[str, ...] = (), *, seed: int = 0
 ) -> Guard:
-    """A guard from the states of some episodes, calibrated on the states of others."""
+    """A guard from the states of some episodes, calibrated on the states of others.
+
+    Args:
+        known: (n, obs) states that novelty is measured against.
+        unseen: (m, obs) states of other episodes, which set the limits; with none, `known` does.
+        names: Of the columns.
+        units: Of the columns.
+        seed: Of the choice among many states.
+    """
     rng = np.random.default_rng(seed)
     known, unseen = (
         states[np.isfinite(states).all(axis=1)] for states in (known, unseen)

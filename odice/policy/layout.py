@@ -106,7 +106,14 @@ def read_mlp(network: Mapping[str, Any], refuse: Refuse) -> Layout:
 
 
 def read_widths(network: Mapping[str, Any], key: str, least: int, refuse: Refuse) -> tuple[int, ...]:
-    """Widths of layers."""
+    """The widths of layers in a policy's description; `refuse` ends with an error if they are none.
+
+    Args:
+        network: Where the description speaks of the network.
+        key: The name of the widths there.
+        least: How many there must be.
+        refuse: Raises an error with a reason.
+    """
     sizes = network.get(key)
     if not isinstance(sizes, list) or not least <= len(sizes) <= MAX_LAYERS:
         refuse(f"`network.{key}` must be a list of {least} to {MAX_LAYERS} widths")

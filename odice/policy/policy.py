@@ -197,6 +197,7 @@ class Policy:
 
     @property
     def obs_dim(self) -> int:
+        """Numbers per observation."""
         return self.layout.obs_dim
 
     @property
@@ -206,6 +207,7 @@ class Policy:
 
     @property
     def discrete(self) -> bool:
+        """Whether it chooses among actions."""
         return self.layout.output == "argmax"
 
     @property
@@ -263,11 +265,20 @@ class Policy:
         step: int | None = None,
         guard: Guard | None = None,
     ) -> Policy:
-        """From what acts and the `data.preprocess.Fitted` its data went through.
+        """Make a policy from what was trained.
 
-        `deterministic` is a `core.policies.Deterministic` (a network, and what is done to its output) or a
-        `core.diffusion.Sampler`. `config` is the algorithm's (a dataclass or a dict), `data` says what was learned from
-        (at least `fingerprint`).
+        Args:
+            deterministic: What acts: a `core.policies.Deterministic` (a network, and what is done to its output) or a
+                `core.diffusion.Sampler`.
+            preprocess: What was done to the data, a `data.preprocess.Fitted`.
+            algorithm: Its name.
+            config: Its settings, a dataclass or a dict.
+            data: What was learned from; at least `fingerprint`.
+            env_id: The environment it was trained for.
+            reference: Returns that count as 0 and 100.
+            scores: Of its evaluation.
+            step: Updates that it was trained for.
+            guard: What it knows of the observations it was trained on.
         """
         read = sampler_tensors if hasattr(deterministic, "solver") else mlp_tensors
         layout, tensors = read(deterministic, absorbing=preprocess is not None and preprocess.absorbing)

@@ -20,7 +20,7 @@ PLAIN_SECONDS = 30.0
 
 
 class Board(Watcher):
-    """Prints what the driver does. In a terminal, finished runs only count; failures stay on the screen."""
+    """Prints what the driver does. In a terminal finished runs are only counted; failures stay on the screen."""
 
     def __init__(self, quiet: bool = False):
         self._quiet, self._live = quiet, None
@@ -119,7 +119,7 @@ def _exit(code: int) -> str:
 
 
 class Speed:
-    """Updates per second of what ran so far, start-up included: by it we say how long the rest will take."""
+    """Updates per second of what ran so far, start-up included: from it follows how long the rest will take."""
 
     def __init__(self):
         self._known: dict[str, tuple[int, float]] = {}
@@ -129,8 +129,14 @@ class Speed:
         self._known[attempt.run.group] = _counted(self._known, attempt, now)
 
     def left(self, runs: Sequence[SweepRun], running: Collection[Attempt], workers: int, now: float) -> float | None:
-        """Seconds until these runs are finished; None as long as nothing is known. Unknown groups count as the mean
-        one."""
+        """Seconds until all are finished; None as long as no rate is known.
+
+        Args:
+            runs: All that are not finished. A group that has not run yet is taken to be as fast as the others.
+            running: Those that are being trained.
+            workers: How many at a time.
+            now: The time, as `time.monotonic` tells it.
+        """
         known = dict(self._known)
         for attempt in running:
             known[attempt.run.group] = _counted(known, attempt, now)

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A worker at work on a run."""
+    """A run that a worker trains."""
 
     run: SweepRun
     worker: Worker
@@ -43,22 +43,31 @@ class Attempt(NamedTuple):
 
 
 class Watcher:
-    """Gets to know what the driver does. This one does nothing with it."""
+    """Is called when something happens in a sweep; the methods of this one do nothing."""
 
     def begin(self, runs: Sequence[SweepRun], workers: int, outcomes: Mapping[str, Outcome]) -> None:
         """`outcomes` has the runs that are finished already, and from now on every one that ends."""
 
-    def started(self, attempt: Attempt) -> None: ...
+    def started(self, attempt: Attempt) -> None:
+        """A worker began with a run."""
 
-    def ended(self, attempt: Attempt, outcome: Outcome, again: bool) -> None: ...
+    def ended(self, attempt: Attempt, outcome: Outcome, again: bool) -> None:
+        """A run ended; `again` says that it will be tried once more."""
 
-    def progress(self, running: Collection[Attempt]) -> None: ...
+    def progress(self, running: Collection[Attempt]) -> None:
+        """Called several times a second."""
 
 
 class Driver:
     """Brings every run to its end, in processes that each have a core of their own; small runs share one.
 
-    A run that fails is tried again at most `retries` times; one that diverged is not, because it would diverge again.
+    A run that diverged is not tried again, because it would diverge again.
+
+    Args:
+        runs: All runs; finished ones are not begun again.
+        workers: How many processes at a time.
+        retries: How often a run that fails is tried again.
+        watcher: What shows the progress.
     """
 
     def __init__(self, runs: Sequence[SweepRun], workers: int, retries: int = 1, watcher: Watcher | None = None):
@@ -71,7 +80,7 @@ class Driver:
         self._running: dict[str, Attempt] = {}
 
     def run(self) -> dict[str, Outcome]:
-        """The outcomes, by the runs' names."""
+        """Train everything; gives the outcomes by the runs' names."""
         with Stop() as stop:
             self._take_finished()
             self._watcher.begin(self._runs, self._workers, self._outcomes)
@@ -115,7 +124,7 @@ class Driver:
         return alike[: min(share, SHARING) - 1]
 
     def _follow(self) -> None:
-        """Count what a worker of several runs has finished, and look at its next one."""
+        """Count what a worker of several runs has finished, and go on to its next one."""
         for name, attempt in self._running.items():
             while attempt.more and result(attempt.run):
                 self._outcomes[attempt.run.name] = Outcome("finished")

@@ -20,12 +20,16 @@ LOCK_SECONDS = 60.0
 
 
 class Backend(NamedTuple):
-    """The workers of this machine, or a cluster's address."""
+    """Where the runs of a sweep are trained: on this machine, or on a Ray cluster."""
 
     workers: int | None = None
+    """Processes of this machine; None is one per core."""
     ray: str | None = None
+    """The address of a cluster."""
     store: str | None = None
+    """Where the nodes of a cluster keep what they do, if they share no disk."""
     resources: Resources = Resources()
+    """What each run needs on a cluster."""
 
     def folder(self, out: str | Path) -> Path:
         """The folder of the runs; the nodes of a cluster have working directories of their own."""
@@ -59,7 +63,15 @@ def run_sweep(
     quiet: bool = False,
     part: Part | None = None,
 ) -> dict[str, Outcome]:
-    """Bring every run (of the part) to its end, and show the progress.
+    """Bring every run to its end, and show the progress.
+
+    Args:
+        out: The folder of the sweep.
+        runs: All its runs.
+        backend: Where they run.
+        retries: How often a run that fails is tried again.
+        quiet: Print nothing.
+        part: Take these of the runs only.
 
     Returns:
         How the runs ended, by their names.

@@ -50,6 +50,7 @@ class Resources(NamedTuple):
     memory_gb: float | None = None
 
     def options(self) -> dict[str, Any]:
+        """As options of a Ray task."""
         memory = {} if self.memory_gb is None else {"memory": int(self.memory_gb * 1e9)}
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
 
@@ -63,7 +64,20 @@ def run_on_ray(
     store: str | None = None,
     resources: Resources | None = None,
 ) -> dict[str, Outcome]:
-    """Bring every run to its end on the cluster at `address`; gives the outcomes by the runs' names."""
+    """Bring every run to its end on a cluster.
+
+    Args:
+        out: The folder of the sweep.
+        runs: All its runs.
+        address: Of the cluster, or `auto`.
+        retries: How often a run that fails is tried again.
+        quiet: Print nothing.
+        store: Where nodes keep what they do, if they share no disk with this machine.
+        resources: What Ray keeps free for each run.
+
+    Returns:
+        How the runs ended, by their names.
+    """
     ray = import_ray()
     place = None if store is None else Store(store)
     with RunDirectory(out) as folder, Board(quiet) as board, ExitStack() as stack:
@@ -149,7 +163,18 @@ def _absolute(source: str | None) -> str | None:
 
 
 def run_one(name: str, argument: str, store: str | None, one_thread: bool, version: str) -> tuple[str, int, str, str]:
-    """Bring one run to its end, as a task. Gives how it ended, its exit code, the end of its log and the node."""
+    """Bring one run to its end, as a task.
+
+    Args:
+        name: Of the run.
+        argument: Its settings, as `worker_command` writes them.
+        store: Where it keeps what it does.
+        one_thread: Whether it has one core to itself.
+        version: Of the odice that gave the command.
+
+    Returns:
+        How it ended, its exit code, the end of its log, and the node.
+    """
     node = socket.gethostname()
     if version != __version__:
         return "failed", 1, f"{node} has odice {__version__}, the command has {version}; install one of them.", node

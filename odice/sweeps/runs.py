@@ -46,10 +46,12 @@ class SweepRun(NamedTuple):
 
     @property
     def path(self) -> Path:
+        """Its folder."""
         return Path(self.settings.options.out or "")
 
     @property
     def log(self) -> Path:
+        """The file with what its process prints."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property

@@ -87,10 +87,12 @@ class Store:
                 self._files.rm(f"{self._at(name)}.tar")
 
     def add_log(self, name: str, log: Path) -> None:
+        """Put what a run's process has printed."""
         if log.exists():
             self._put(f"{self._at(name)}.log", log.read_bytes())
 
     def finished(self, name: str) -> bool:
+        """Whether the store has the run's result."""
         with self._reached():
             return bool(self._files.exists(f"{self._at(name)}/result.json"))
 
