@@ -88,11 +88,11 @@ def _from_log(args: Args) -> int:
 
 
 def _candidates(args: Args) -> int:
-    """Among how many policies this one was chosen by the log: the looks of a run that stopped by it."""
+    """Among how many policies the log has chosen this one: as many as a run with --patience has estimated."""
     from odice.training.loggers import rows
 
-    looks = args.policy / "estimates.jsonl"
-    return max(1, len(rows(looks))) if args.which == "selected" and looks.is_file() else 1
+    estimated = args.policy / "estimates.jsonl"
+    return max(1, len(rows(estimated))) if args.which == "selected" and estimated.is_file() else 1
 
 
 def _in_environment(args: Args) -> int:

@@ -70,6 +70,7 @@ class SweepFlags:
 
     @property
     def shared(self) -> dict[str, Any]:
+        """The options that all runs have."""
         names = [field.name for field in fields(self)]
         names = names[names.index("preset") :]
         return {name: value for name in names if (value := getattr(self, name)) is not None}

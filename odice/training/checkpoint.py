@@ -51,7 +51,12 @@ def digest(tree: Any) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of one run, oldest first."""
+    """The checkpoints of one run.
+
+    Args:
+        folder: Where they are kept.
+        keep: How many `prune` leaves, beside the best one.
+    """
 
     def __init__(self, folder: Path, keep: int = 3):
         import orbax.checkpoint as ocp
@@ -75,10 +80,17 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
+        """Their steps, the oldest first."""
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, arrays: Any, facts: dict[str, Any]) -> None:
-        """Commit a checkpoint, or leave everything as it was and say why it could not be done."""
+        """Commit a checkpoint, or leave everything as it was and say why it could not be done.
+
+        Args:
+            step: Of the run.
+            arrays: A pytree.
+            facts: Plain JSON values.
+        """
         ocp = self._ocp
         arrays = jax.tree.map(np.asarray, arrays)
         facts = sealed({**facts, "arrays_sha256": digest(arrays)})
@@ -98,7 +110,9 @@ class Checkpoints:
     def restore(self, like: Callable[[dict[str, Any]], Any], at_most: int | None = None) -> Restored | None:
         """The newest checkpoint that is intact; None if there is none at all.
 
-        `like` maps a checkpoint's facts to a pytree with the shapes and types of its arrays.
+        Args:
+            like: From a checkpoint's facts to a pytree with the shapes and types of its arrays.
+            at_most: Take none of a later step.
         """
         damaged: dict[int, str] = {}
         for step in [s for s in reversed(self.steps) if at_most is None or s <= at_most]:

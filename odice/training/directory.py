@@ -64,10 +64,12 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def policy(self) -> Path:
+        """The folder of the policies."""
         return self.path / "policy"
 
     def __enter__(self) -> RunDirectory:
@@ -116,9 +118,16 @@ class RunDirectory:
     # --- what the run is ----------------------------------------------------------------------------------------------
 
     def claim(self, identity: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-        """Write `config.json`, or check that the one there is of the same configuration. True if the run is not new.
+        """Write `config.json`, or check that the one there has the same configuration.
 
-        More steps than there are the same run, made longer.
+        The same configuration with more steps is the same run, made longer.
+
+        Args:
+            identity: The configuration: all that changes a number in the run's files.
+            record: What else to write down.
+
+        Returns:
+            Whether the run was there already.
         """
         for name in ("config.json", *LOGS, "result.json", "policy/last", "policy/best"):
             recover(self.path / name)  # what a killed process left half-written
@@ -171,6 +180,7 @@ class RunDirectory:
             return None
 
     def read(self, name: str) -> dict[str, Any]:
+        """Read one of the run's JSON files."""
         return read_record(self.path / name)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:

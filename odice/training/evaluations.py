@@ -1,8 +1,8 @@
 """Evaluations in the background of the compiled loop, one at a time; they depend on the policy and the seed alone.
 
-They run in a process of their own (`evaluation.process`), so that an environment that hangs, or ends its process, does
-not take the run with it. An environment that exists in this process alone (registered by the program that called
-`train`) is evaluated in a thread here: what hangs there cannot be ended, only left behind when the run stops.
+They run in a process of their own (`evaluation.simulator.process`), so that an environment that hangs, or ends its
+process, does not take the run with it. An environment that exists in this process alone (registered by the program that
+called `train`) is evaluated in a thread here: what hangs there cannot be ended, only left behind when the run stops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ LEAVE_SECONDS = 5.0
 
 
 class BackgroundEvaluator:
-    """Runs evaluations one at a time, in the background."""
+    """Runs evaluations one at a time, in the background.
+
+    Args:
+        evaluator: The environment.
+        episodes: Of each evaluation.
+        max_seconds: Time limit of an evaluation.
+        allow_import: Whether the environment's name may import a module in the worker.
+        plugins: Modules that the worker imports first.
+    """
 
     def __init__(
         self,
@@ -37,13 +45,14 @@ class BackgroundEvaluator:
         self._evaluator, self._episodes, self._max_seconds = evaluator, episodes, max_seconds
         self._start = lambda: EvaluatorProcess(evaluator, allow_import=allow_import, plugins=plugins)
         self._process: EvaluatorProcess | None = None
-        self._here = evaluator.spec is None
+        self._in_thread = evaluator.spec is None
         self._stopped = False
         self._waiting: queue.SimpleQueue[tuple[Policy, int, Future[Evaluation]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="odice-evaluate", daemon=True)
         self._thread.start()
 
     def submit(self, policy: Policy, seed: int) -> Future[Evaluation]:
+        """Queue an evaluation of a policy."""
         future: Future[Evaluation] = Future()
         self._waiting.put((policy, seed, future))
         return future
@@ -58,14 +67,14 @@ class BackgroundEvaluator:
 
     def _evaluate(self, policy: Policy, seed: int) -> Evaluation:
         options = {"episodes": self._episodes, "seed": seed, "max_seconds": self._max_seconds}
-        if not self._here and (self._process is None or not self._process.alive):
+        if not self._in_thread and (self._process is None or not self._process.alive):
             try:
                 self._process = self._start()
             except UnknownToWorker:
-                self._here = True
+                self._in_thread = True
         if self._stopped:
             raise InterruptedError("the run stops")
-        if self._process is not None and not self._here:
+        if self._process is not None and not self._in_thread:
             return self._process(policy, **options)
         return self._evaluator(self._until_stopped(policy), **options)
 

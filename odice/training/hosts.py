@@ -38,8 +38,8 @@ WAIT_SECONDS = 300
 """How long a process waits for the others at the start."""
 
 
-def agree(flag: bool) -> bool:
-    """Whether any process says so; they all call this at the same point."""
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process of the run. Waits until all have called it."""
     if jax.process_count() == 1:
         return flag
     from jax.experimental.multihost_utils import process_allgather
@@ -48,8 +48,12 @@ def agree(flag: bool) -> bool:
 
 
 def from_first(value: Any, like: Any = None) -> Any:
-    """What the first process has, as host arrays. The others give any value of the same shapes, or say what they
-    are `like`."""
+    """The value of the first process, as host arrays.
+
+    Args:
+        value: In the other processes any value of the same shapes.
+        like: The shapes and types, where the other processes have no value.
+    """
     if jax.process_count() == 1:
         return value
     from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -63,9 +67,9 @@ def first_then_others(work: Callable[[], T]) -> T:
     """Do the work in the first process and then in the others, which find what it has made."""
     if jax.process_index() == 0:
         done = work()
-        agree(False)
+        any_process(False)
         return done
-    agree(False)
+    any_process(False)
     return work()
 
 

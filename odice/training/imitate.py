@@ -10,11 +10,17 @@ from odice.training.train import train
 
 
 def imitate(data: Any, *, episode: int | Iterable[int] = (), **options: Any) -> Run:
-    """Learn from demonstrations, without rewards; the same as `odice imitate`, and as `odice.train(data,
-    imitation=True)`.
+    """Learn from demonstrations, without rewards; the same as `odice imitate`.
 
-    `episode` names the episodes to imitate (one or several, by default all), `suboptimal` other data to learn from
-    as well. All options of `odice.train` hold. The policy is scored with the environment's own rewards.
+    The policy is scored with the environment's own rewards.
+
+    Args:
+        data: Demonstrations: anything `odice.load` takes.
+        episode: The episodes to imitate, by number: one or several; by default all.
+        **options: Those of `odice.train`; `suboptimal` are other data to learn from as well.
+
+    Returns:
+        The finished run, as of `odice.train`.
     """
     chosen = [episode] if isinstance(episode, int) else list(episode)
     return train(data, **{**options, "episode": chosen, "imitation": True})

@@ -13,8 +13,8 @@ PARENT = "ODICE_PARENT"
 
 
 class Stop:
-    """Listens for SIGTERM, SIGHUP (the terminal is gone) and Ctrl-C while a run works. Outside of the main thread it
-    only hears of a lost parent."""
+    """Handles SIGTERM, SIGHUP (the terminal is gone) and Ctrl-C while a run works. Outside of the main thread, where
+    Python has no signals, it only notices that its parent is gone."""
 
     def __init__(self):
         self.signal: int = 0
@@ -23,11 +23,12 @@ class Stop:
 
     @property
     def requested(self) -> bool:
+        """Whether the run should stop."""
         if self._parent and os.getppid() != self._parent:
             self.signal = self.signal or signal.SIGTERM
         return bool(self.signal)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
@@ -35,13 +36,13 @@ class Stop:
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` has the last word
-                    self._before[number] = signal.signal(number, self._hear)
+                if signal.getsignal(number) != signal.SIG_IGN:  # as under `nohup`
+                    self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
             outer = getattr(handler, "__self__", None)
-            if self.signal and isinstance(outer, Stop):  # the run was over first; who started it hears of the signal
+            if self.signal and isinstance(outer, Stop):  # the run was over first: pass the signal on
                 outer.signal = outer.signal or self.signal

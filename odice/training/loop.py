@@ -29,7 +29,7 @@ from odice.data.transitions import to_transitions
 from odice.errors import Diverged, Interrupted, OdiceError
 from odice.training.devices import SEED, Devices, put
 from odice.training.holdout import gather, holdout_measures
-from odice.training.hosts import agree, from_first
+from odice.training.hosts import any_process, from_first
 from odice.training.recorder import Context, Recorder
 from odice.training.run import Run
 from odice.types import Algo, Batch, Metrics, Transitions
@@ -197,20 +197,20 @@ class Loop:
         """Train to the end, or until a signal asks for an end (`Interrupted`); gives the finished runs."""
         options, steps = self._settings.options, self._settings.options.steps or 0
         self.step, self.state = self._start()
-        if agree(self._stop.requested):  # nothing has been done since the checkpoint
+        if any_process(self._stop.requested):  # nothing has been done since the checkpoint
             raise self._interrupted()
         try:
             while self.step < steps and self._alive() and not self._enough():
                 self._advance(min(self._settings.chunk_steps, steps - self.step))
                 # read once: a signal after this waits for the next chunk
-                at_end, stopping = self.step == steps, agree(self._stop.requested)
+                at_end, stopping = self.step == steps, any_process(self._stop.requested)
                 evaluate = self.step % (options.eval_every or steps) == 0 or at_end
                 save = self._saved + options.checkpoint_every <= self.step or at_end or stopping
                 if evaluate or save:
                     self._boundary(evaluate, save)
                 if self._enough() and self._saved < self.step:
                     self._boundary(evaluate=False, save=True)
-                if not at_end and (stopping or (evaluate and agree(self._left_due()))):
+                if not at_end and (stopping or (evaluate and any_process(self._left_due()))):
                     raise self._interrupted()
             return self._finish()
         except OSError as error:
@@ -292,7 +292,7 @@ class Loop:
         return measures | {name: float(number) for name, number in feature_products(network, self._sample).items()}
 
     def _finish(self) -> list[Run]:
-        if agree(not all(recorder.settle() for _, recorder in self._alive())):
+        if any_process(not all(recorder.settle() for _, recorder in self._alive())):
             raise self._interrupted()
         states = self._host_states()
         runs = [Run(one.directory.path, one.finish(self.step, states[i])) for i, one in self._alive()]

@@ -29,7 +29,12 @@ def log_to_judge_by(options: RunOptions, dataset: Dataset) -> Dataset:
 
 
 class Patience:
-    """The estimates of one seed, oldest first."""
+    """Decides by estimates from the log when one seed has trained enough.
+
+    Args:
+        limit: How many estimates may pass without a better one.
+        log: What the policy is estimated from.
+    """
 
     def __init__(self, limit: int, log: Dataset):
         self._limit, self._log = limit, log

@@ -73,6 +73,7 @@ class Display:
         self._text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
 
     def scored(self, last: str, best: str) -> None:
+        """Show the last and the best evaluation."""
         self._scores = f"{last} (best {best})"
 
     def note(self, text: str) -> None:
@@ -151,6 +152,7 @@ def last_row(file: Path, tail: int = 1 << 16) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
+    """A time as text, such as 3m07s or 2h15m."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}h{minute:02d}m" if hours else f"{minute}m{second:02d}s"

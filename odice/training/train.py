@@ -24,7 +24,7 @@ from odice.training.compilation import use_cache
 from odice.training.devices import Devices, choose_devices, unused_accelerator
 from odice.training.directory import RunDirectory, differences
 from odice.training.evaluations import BackgroundEvaluator
-from odice.training.hosts import agree, check_same, first_then_others, is_child, joined, run_child
+from odice.training.hosts import any_process, check_same, first_then_others, is_child, joined, run_child
 from odice.training.interrupt import Stop
 from odice.training.loop import Loop, make_chunk
 from odice.training.options import RunOptions
@@ -174,7 +174,7 @@ def _train(seeds: list[Settings]) -> list[Run]:
         for each, directory in zip(seeds, directories, strict=True):
             _claim(directory, each.options.seed, prepared, devices, display)
         finished = [Run(directory.path, result) for directory in directories if (result := directory.result)]
-        if agree(len(finished) == len(seeds)):
+        if any_process(len(finished) == len(seeds)):
             for run in finished:
                 display.note(f"{run.path}: already {run.summary()}; nothing to do")
             return finished
