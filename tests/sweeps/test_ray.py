@@ -79,7 +79,7 @@ def test_a_task_does_nothing_with_another_version_of_odice(tmp_path, data):
     assert not run.path.exists()
 
 
-def test_what_a_cell_asks_for():
+def test_what_a_run_asks_of_ray():
     assert Resources().options() == {"num_cpus": 1.0, "num_gpus": 0.0}
     assert Resources(2, 0.5, 4).options() == {"num_cpus": 2, "num_gpus": 0.5, "memory": 4_000_000_000}
 
@@ -181,7 +181,7 @@ def test_with_a_store_the_nodes_share_nothing(tmp_path, data, cluster):
 
 
 @pytest.mark.long
-def test_a_cell_that_fails_is_reported_with_its_words(tmp_path, cluster):
+def test_a_run_that_fails_is_reported_with_its_words(tmp_path, cluster):
     made, _ = cluster
     runs = runs_in(tmp_path / "out", tmp_path / "missing.npz", seeds=1)
     (outcome,) = run_on_ray(tmp_path / "out", runs, made.address, quiet=True).values()
