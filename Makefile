@@ -7,6 +7,8 @@ DOCS   := $(VENV)/.docs-installed
 # Three workers for two cores, because some tests wait, with one JAX thread each (tests/conftest.py). A file's tests run
 # in one worker: its fixtures and compiled programs are made once.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Every worker imports all tests, and many tests start a process: Python must keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo toy docs notebooks test check unit tests types coverage test-long mutations format bench clean

@@ -69,6 +69,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.path.name.startswith("test_docs"))
 
 
+def pytest_collection_finish():
+    """Look for garbage less often, and not in what is there for good: tracing makes many objects that live long."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 50)
+
+
 @pytest.fixture(scope="module")
 def full_optimization():
     """Compile as users do, for tests of bits that an optimization may change: a fused gather, a fused product."""

@@ -29,6 +29,7 @@ def data(tmp_path):
     return str(tmp_path / "line.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_help_explains_every_setting_of_the_algorithm(name, capsys):
     with pytest.raises(SystemExit) as done:

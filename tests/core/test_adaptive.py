@@ -39,6 +39,7 @@ def test_a_threshold_finds_its_share_at_every_scale(scale, target):
     assert float(threshold.spread) == pytest.approx(2 * scale, rel=0.05)
 
 
+@pytest.mark.slow
 def test_balanced_weights_leave_every_state_its_share():
     """Two states: in the first one action in four stands out, in the second none does."""
     spec, kappa = Spec(2, 1), 0.1

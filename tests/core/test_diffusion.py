@@ -156,6 +156,7 @@ def test_a_single_action_is_solved_exactly(steps):
     np.testing.assert_allclose(made, alpha * a + sigma / sigma_1 * (z - alpha_1 * a), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_noised_actions_have_the_schedules_moments():
     action = jnp.tile(jnp.array([[0.5, -0.5]]), (4000, 1))
     drawn = noised(jax.random.key(0), action, 3)
@@ -259,6 +260,7 @@ def policy(scale=1.5, candidates=4, heads=2, key=0) -> DiffusionPolicy:
     )
 
 
+@pytest.mark.slow
 def test_the_candidate_with_the_largest_mean_value_is_taken():
     acts, obs = policy(), jnp.asarray(np.random.default_rng(3).normal(size=(6, 3)), jnp.float32)
     made = acts.candidates(obs)
@@ -270,6 +272,7 @@ def test_the_candidate_with_the_largest_mean_value_is_taken():
     np.testing.assert_allclose(acts.mode(obs.reshape(2, 3, 3)), acts.mode(obs).reshape(2, 3, 2), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_guidance_is_the_slope_of_w():
     """D with guidance is (x - sigma e) / alpha for e less k sigma grad W; the slope here by differences."""
     acts, obs, x = policy(), jnp.ones((1, 3)), jnp.array([[0.2, -0.4]])

@@ -56,6 +56,7 @@ def test_values_and_pullbacks_equal_jax(heads, depth, layer_norm, activation):
         assert_close(pull(cotangent), pull_jax(cotangent))
 
 
+@pytest.mark.slow
 def test_a_network_without_a_last_bias():
     net = ensemble(2, 2, last_bias=False)
     cotangent = jnp.ones((2, SAMPLES))

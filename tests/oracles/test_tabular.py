@@ -222,6 +222,7 @@ UNBIASED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "divergence", "lam"), [("vdice-true", "soft-chi2", 0.5), ("sdice", "pearson", 0.8)])
 def test_a_critic_removes_the_bias_of_one_next_state(name, divergence, lam):
     """Double sampling: the exact answer has the mean over next states inside f*."""

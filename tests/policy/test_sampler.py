@@ -61,6 +61,7 @@ def test_one_observation_gets_one_action_whatever_stands_beside_it():
     np.testing.assert_array_equal(policy(obs), policy(obs))
 
 
+@pytest.mark.slow
 def test_the_indicator_of_an_absorbing_state_is_left_out():
     wide = network(spec=Spec(5, 2))
     policy = Policy.from_network(wide.deterministic(), Fitted(absorbing=True))

@@ -130,6 +130,7 @@ def test_health_is_counted(tmp_path):
     assert group.health == "2 learned, 1 do not deploy"
 
 
+@pytest.mark.slow
 def test_a_real_run_without_an_environment(tmp_path):
     run = odice.train(line_log(), algo="odice", steps=20, out=tmp_path / "run", quiet=True, **SMALL)
     (group,) = odice.report(run).groups

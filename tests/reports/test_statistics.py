@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy  # its parts are imported when they are used
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -223,8 +223,7 @@ def test_held_out_numbers_stand_in_the_metrics(tmp_path):
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.slow
 def test_a_run_that_imitates_nothing_says_so(tmp_path, capsys):
     """Sparse rewards and the paper's lambda: every residual is negative, so no transition has weight."""
     quick = {**QUICK, "steps": 600, "eval_every": 100}
@@ -239,6 +238,7 @@ def test_a_run_that_imitates_nothing_says_so(tmp_path, capsys):
     assert "do not deploy: " in (run.path / "policy" / "last" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_clones_is_good(tmp_path, capsys):
     quick = {**QUICK, "steps": 600, "eval_every": 100}
     run = odice.train(
