@@ -1,4 +1,4 @@
-"""Data sets with discrete actions: hospital stays, and CartPole balanced by people of different skill."""
+"""Data sets with discrete actions: hospital stays, and CartPole and Acrobot in the hands of people of different skill."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ HABITS = (0.8, 0.75, 0.45, 0.4, 0.35, 0.3, 0.4, 0.45, 0.3, 0.35)
 are the long episodes, so that most steps are right, and cloning is enough."""
 FEW_GOOD = (0.65, *[0.35] * 9)
 """One of ten, and not by much: most steps are wrong, and cloning what is done most is the wrong controller."""
+ACROBOT = "Acrobot-v1"
+SWINGS = (*[0.65] * 4, *[0.35] * 6)
+"""How often each of ten people pushes Acrobot's second link the way it already moves. Only the first four ever reach
+the height, sooner than the others give up, so that most steps are wrong."""
 
 
 def hospital_log(episodes: int, seed: int = 0) -> Dataset:
@@ -39,13 +43,39 @@ def hospital_log(episodes: int, seed: int = 0) -> Dataset:
 
 def cartpole_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = HABITS) -> Dataset:
     """Episodes of CartPole by people in turn; `habits` are the shares of correct pushes of each."""
+    return _habit_log(CARTPOLE, lambda obs: CONTROLLER @ obs > 0, (0, 1), habits, episodes, seed)
+
+
+def acrobot_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = SWINGS) -> Dataset:
+    """Episodes of Acrobot by people in turn; `habits` are the shares of correct pushes of each."""
+    return _habit_log(ACROBOT, lambda obs: obs[5] > 0, (0, 2), habits, episodes, seed)
+
+
+def _habit_log(
+    env_id: str,
+    forward: Callable[[np.ndarray], bool],
+    pushes: tuple[int, int],
+    habits: tuple[float, ...],
+    episodes: int,
+    seed: int,
+) -> Dataset:
+    """Episodes by people in turn, who choose between two pushes.
+
+    Args:
+        env_id: The environment.
+        forward: Whether the second push is the correct one.
+        pushes: The two actions.
+        habits: How often each person chooses the correct one.
+        episodes: How many.
+        seed: Of the environment and the people.
+    """
 
     def choose(obs: np.ndarray, rng: np.random.Generator, episode: int) -> int:
-        fair = int(CONTROLLER @ obs > 0)
-        return fair if rng.uniform() < habits[episode % len(habits)] else 1 - fair
+        fair = int(forward(obs))
+        return pushes[fair if rng.uniform() < habits[episode % len(habits)] else 1 - fair]
 
     description = f"{'ten' if len(habits) == 10 else len(habits)} habits in turn, right with the shares {habits}"
-    return _collect(CARTPOLE, choose, episodes, seed, description)
+    return _collect(env_id, choose, episodes, seed, description)
 
 
 def _collect(env_id: str, choose: Choose, episodes: int, seed: int, behavior: str) -> Dataset:

@@ -25,7 +25,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from odice.collection.behavior import Training
-from odice.collection.discrete import CARTPOLE, FEW_GOOD, HABITS, cartpole_log, hospital_log
+from odice.collection.discrete import (
+    ACROBOT,
+    CARTPOLE,
+    FEW_GOOD,
+    HABITS,
+    SWINGS,
+    acrobot_log,
+    cartpole_log,
+    hospital_log,
+)
 from odice.collection.planner.mazes import collect_maze
 from odice.collection.recipes import collect
 from odice.collection.sac import SACConfig
@@ -88,12 +97,13 @@ class Choices:
     env: str
     episodes: int
     habits: tuple[float, ...] = HABITS
-    """Of those who balance the pole."""
+    """Of those who balance the pole or swing it up."""
 
     def make(self, place: SuiteFolder) -> Dataset:
         if self.env == HOSPITAL:
             return hospital_log(self.episodes)
-        return cartpole_log(self.episodes, habits=self.habits)
+        log = cartpole_log if self.env == CARTPOLE else acrobot_log
+        return log(self.episodes, habits=self.habits)
 
     @property
     def group(self) -> str:
@@ -135,6 +145,8 @@ def _suite() -> dict[str, SuiteLog]:
     )
     few = "one habit that is right more often than not, among ten: most steps are wrong"
     logs["cartpole-few-good"] = SuiteLog(few, Choices(CARTPOLE, 3000, FEW_GOOD), 0.1)
+    swings = "ten habits of swinging two links up, six of them bad: most steps are wrong"
+    logs["acrobot-few-good"] = SuiteLog(swings, Choices(ACROBOT, 200, SWINGS), 0.2)
     return logs
 
 

@@ -176,3 +176,11 @@ def test_in_few_good_most_steps_are_wrong_and_in_the_mixture_right():
         x, v, angle, rate = data.step_observations().T
         right = (0.1 * x + 0.3 * v + angle + 0.5 * rate > 0).astype(int) == data.actions
         assert low < right.mean() < high
+
+
+def test_in_the_acrobots_log_most_steps_are_wrong_and_only_the_first_four_reach_the_height():
+    data = suite.acrobot_log(20)
+    right = 2 * (data.step_observations()[:, 5] > 0) == data.actions
+    assert 0.35 < right.mean() < 0.49
+    reached = data.returns > -500
+    assert reached.tolist() == ([True] * 4 + [False] * 6) * 2
