@@ -82,6 +82,8 @@ class AutoConfig(ODICEConfig):
     """Adam's first learning rate for V, and for the baseline and the critic where there are any."""
     policy_lr: float = 3e-3
     """Adam's first learning rate for the policy."""
+    policy_weight_decay: float = 1e-3
+    """L2 penalty on the policy: the chosen episodes are few, and without it their noise is learned by heart."""
     value_ess: float = 0.9
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
     values are those of the data's own policy, near 0 those of its best actions. 0 keeps the divergence, and the scale
