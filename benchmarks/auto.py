@@ -35,6 +35,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "auto-orthogonal": {"algo": "auto", "gradient": "orthogonal"},
     "auto-unbalanced": {"algo": "auto", "balance": 0.0},
     "auto-unsquashed": {"algo": "auto", "tanh_mean": False},
+    "auto-no-decay": {"algo": "auto", "policy_weight_decay": 0.0},
+    "auto-decay-1e-2": {"algo": "auto", "policy_weight_decay": 1e-2},
     "auto-near": {"algo": "auto", "distance": "near"},
     "auto-far": {"algo": "auto", "distance": "far"},
     "auto-no-residual": {"algo": "auto", "credit_weight": 1000.0},
