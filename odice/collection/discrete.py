@@ -1,4 +1,4 @@
-"""Data sets with discrete actions: hospital stays, and CartPole and Acrobot in the hands of people of different skill."""
+"""Data sets with discrete actions: hospital stays, and CartPole and Acrobot by people of different skill."""
 
 from __future__ import annotations
 
