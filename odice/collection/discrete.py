@@ -43,7 +43,7 @@ def hospital_log(episodes: int, seed: int = 0) -> Dataset:
 
 def cartpole_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = HABITS) -> Dataset:
     """Episodes of CartPole by people in turn; `habits` are the shares of correct pushes of each."""
-    return _habit_log(CARTPOLE, lambda obs: CONTROLLER @ obs > 0, (0, 1), habits, episodes, seed)
+    return _habit_log(CARTPOLE, lambda obs: bool(CONTROLLER @ obs > 0), (0, 1), habits, episodes, seed)
 
 
 def acrobot_log(episodes: int, seed: int = 0, habits: tuple[float, ...] = SWINGS) -> Dataset:
