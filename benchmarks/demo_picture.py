@@ -1,4 +1,4 @@
-"""The picture of the README: `odice demo`, then `MUJOCO_GL=egl python benchmarks/demo_picture.py demo docs/images/demo.png`.
+"""The picture of the README, from `odice demo`: `MUJOCO_GL=egl python benchmarks/demo_picture.py demo demo.png`.
 
 Left the learning curve. Right the robot every 0.2 s, in the log's median episode and in one of the learned policy.
 """
