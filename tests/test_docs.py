@@ -293,12 +293,13 @@ BUDGET = re.compile(r"((?:steps|every|episodes)[= ])(\d+)")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_tutorials_run(name, tmp_path, monkeypatch):
-    """From top to bottom, in this process, with a tenth of the updates and episodes."""
+    """From top to bottom, in this process, with a fiftieth of the updates and a tenth of the episodes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     odice.algorithms()  # the registry is complete before a page adds to its copy
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-    page = notebooks.cells(BUDGET.sub(lambda found: f"{found[1]}{math.ceil(int(found[2]) / 10)}", TEXT[name]))
+    part = lambda found: math.ceil(int(found[2]) / (10 if "episodes" in found[1] else 50))
+    page = notebooks.cells(BUDGET.sub(lambda found: f"{found[1]}{part(found)}", TEXT[name]))
     outputs = notebooks.execute(page)
     assert any(output for cell, output in zip(page, outputs, strict=True) if cell.kind != "markdown")
     json.dumps(notebooks.notebook(page, outputs))

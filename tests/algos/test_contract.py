@@ -27,6 +27,8 @@ from odice.types import Spec
 
 NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
+IMITATES = {"bc", "bc-10", "iq-learn", "oq-dice", "value-dice"}
+"""They do not read rewards, and have nothing else here that tells good pushes from bad ones."""
 RUN: dict[str, typing.Any] = {"eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
 RUN |= {"holdout": 0.0, "convention": "qlearning", "normalize_obs": False}  # a state acts as its policy does
 
@@ -146,14 +148,6 @@ class Compiled:
         self.chunk = make_chunk(self.algo, 64, PIECE, **options)
 
 
-def reads_rewards(name: str) -> bool:
-    """Whether updates come out differently when the rewards change their sign."""
-    it = Compiled(name)
-    a, _ = it.chunk(it.begin(0), it.data, 0, 0)
-    b, _ = it.chunk(it.begin(0), it.data._replace(reward=-it.data.reward), 0, 0)
-    return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [n if n in one_per_update() else pytest.param(n, marks=pytest.mark.long) for n in NAMES]
@@ -162,8 +156,7 @@ def test_learns(name, trained):
     behavior = float(np.mean(pushes()["rewards"]))
     assert behavior == pytest.approx(0.25, abs=0.03)
     score = earned(trained(name).policy)
-    knows_better = build(name).expert or reads_rewards(name)
-    assert score > (0.4 if knows_better else 0.8 * behavior), score
+    assert score > (0.8 * behavior if name in IMITATES else 0.4), score
 
 
 @pytest.mark.slow
