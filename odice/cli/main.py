@@ -1,5 +1,6 @@
 """`odice COMMAND ...`: finds the command's module, imports only that one, and turns bad input into one sentence."""
 
+import gc
 import shutil
 import sys
 import textwrap
@@ -75,6 +76,8 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    if argv is None:  # a process of its own: imports and tracing make objects that stay, and going through them is slow
+        gc.set_threshold(100_000, 50, 100)
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
