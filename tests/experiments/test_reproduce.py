@@ -292,8 +292,8 @@ def test_local_logs_have_their_protocol_and_their_label(made, tmp_path):
     assert missing == [f"walker2d-full-replay-local: odice suite make walker2d-full-replay --out {made}"]
     assert all(source.name.endswith("-local") for source in sources)
     runs, _, notes = study_runs(STUDIES["table1"], sources, (), StudyOptions(seeds=1), tmp_path)
-    assert len(runs) == 15 * 8 - 3
-    assert [note.split()[0] for note in notes] == ["td3-bc"] * 3
+    assert len(runs) == 16 * 8 - 4
+    assert [note.split()[0] for note in notes] == ["td3-bc"] * 4
     plans = {run.name: run.settings for run in runs}
     maze = plans["pointmaze-medium-diverse-local/odice/seed-0"]
     assert (maze.config.lam, maze.config.eta, maze.options.reward) == (0.7, 0.2, "minus-3")
