@@ -77,15 +77,18 @@ HDF5 = {
 }
 
 
-@pytest.mark.parametrize("case", HDF5)
-def test_bad_hdf5_gets_one_sentence(tmp_path, case):
-    make, message = HDF5[case]
-    path = tmp_path / "a.hdf5"
+def check_sentence(path, make, message):
+    """Loading the file that `make` writes gives one sentence with its path."""
     make(path)
     with pytest.raises(OdiceError, match=message) as caught:
         odice.load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("case", HDF5)
+def test_bad_hdf5_gets_one_sentence(tmp_path, case):
+    check_sentence(tmp_path / "a.hdf5", *HDF5[case])
 
 
 def npz(path, arrays):
@@ -124,12 +127,7 @@ NPZ = {
 
 @pytest.mark.parametrize("case", NPZ)
 def test_bad_npz_gets_one_sentence(tmp_path, case):
-    make, message = NPZ[case]
-    path = tmp_path / "a.npz"
-    make(path)
-    with pytest.raises(OdiceError, match=message) as caught:
-        odice.load(path)
-    assert str(path) in str(caught.value)
+    check_sentence(tmp_path / "a.npz", *NPZ[case])
 
 
 @pytest.mark.parametrize(
