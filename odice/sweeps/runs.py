@@ -65,9 +65,11 @@ class SweepRun(NamedTuple):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What is decided about the run before its data are read."""
+        """What is decided about the run before its data are read; None is left to them."""
         env = self.settings.options.env
         known = {**self.settings.identity(), **({} if env is None else {"env": None if env == "none" else env})}
+        if self.settings.derives_episode_share:
+            known["settings"][str(self.settings.algorithm.episode_share)] = None
         return json.loads(json.dumps(jsonable(known, words=True)))
 
 

@@ -292,8 +292,7 @@ def measure_log(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray
         why = "the log (how far the model of the world errs)"
         settings = settings.replace(why, **{str(algorithm.balance): round(balance(measured.skill.ratio), 3)})
     rows, share = rows_of(seen, settings.options.convention), algorithm.setting(config, algorithm.episode_share, 1.0)
-    derived = settings.sources.get(str(algorithm.episode_share), "").startswith("distance")
-    if derived and enough(share, rows.size) > share:
+    if settings.derives_episode_share and enough(share, rows.size) > share:
         share = round(enough(share, rows.size), 3)
         settings = settings.replace("the log, which is small", **{str(algorithm.episode_share): share})
     chosen = drawn_rows(measured.skill.score, rows, share)

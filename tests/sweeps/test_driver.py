@@ -16,10 +16,13 @@ from odice.errors import Interrupted, OdiceError
 from odice.machine import free_core
 from odice.sweeps.driver import Driver, Watcher, begin
 from odice.sweeps.execute import Part, listing
-from odice.sweeps.runs import SweepRun, busy, make_runs, record, result
+from odice.sweeps.runs import SweepRun, agrees, busy, make_runs, record, result
 from odice.training.directory import RunDirectory
 from odice.training.pool import Pool, Worker
+from odice.training.prepare import prepare
 from odice.training.processes import worker_settings
+from odice.training.settings import resolve
+from tests.training.line import SMALL, line_log
 
 pytestmark = pytest.mark.fast
 
@@ -117,6 +120,19 @@ def test_a_run_is_finished_when_its_result_is_of_its_configuration(tmp_path):
     finish(run)
     (run.path / "config.json").write_text("{")
     assert result(run) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"distance": "near"}, {"distance": "far"}, {"episode_share": 0.3}, {"algo": "odice"}]
+)
+def test_what_a_small_log_decides_does_not_make_a_finished_run_another_one(options):
+    settings = resolve(line_log(), **{"algo": "auto", "env": "none", "allow": ("all",), **SMALL, **options})
+    run, trained = SweepRun("line/auto/seed-0", settings), prepare(settings).settings
+    assert agrees(json.loads(json.dumps(trained.identity())) | {"env": None}, run.identity)
+    if "distance" in options:
+        assert trained.config.episode_share == 1.0
+        other = {"near": "far", "far": "near"}[options["distance"]]
+        assert not agrees(trained.replace("", distance=other).identity() | {"env": None}, run.identity)
 
 
 def test_a_run_is_busy_while_its_folder_is_locked(tmp_path):
