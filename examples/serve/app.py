@@ -15,18 +15,22 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fastapi import FastAPI, HTTPException
-from pydantic import BaseModel, Field
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, FiniteFloat
 
 from odice.encoding import encode
 from odice.errors import OdiceError
 from odice.policy import Policy
 
 MOST_ROWS = 1_000
+MOST_BYTES = 4 << 20
+"""Of a request: every row is kept in the log, whatever else it holds."""
 
 
 class Rows(BaseModel):
@@ -41,7 +45,7 @@ class Outcome(BaseModel):
     """What came of a decision."""
 
     id: str
-    reward: float
+    reward: FiniteFloat
     ended: bool = False
 
 
@@ -96,6 +100,21 @@ service = Service(
     Policy.load(os.environ["POLICY"]), os.environ.get("LOG", "decisions.jsonl"), os.environ.get("FALL_BACK")
 )
 app = FastAPI(title="odice policy")
+
+
+@app.middleware("http")
+async def limit(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse what is too long, or does not say how long it is, before it is read."""
+    size = request.headers.get("content-length", "" if "transfer-encoding" in request.headers else "0")
+    if not size.isdecimal() or int(size) > MOST_BYTES:
+        return JSONResponse({"detail": f"a request has a Content-Length of at most {MOST_BYTES:,} bytes"}, 413)
+    return await answer(request)
+
+
+@app.exception_handler(RequestValidationError)
+async def refuse(_: Request, error: RequestValidationError) -> Response:
+    """What is wrong and where, without what was sent: JSON cannot say NaN."""
+    return JSONResponse({"detail": [{name: each[name] for name in ("loc", "msg")} for each in error.errors()]}, 422)
 
 
 @app.get("/health")

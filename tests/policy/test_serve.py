@@ -139,6 +139,30 @@ def test_rows_in_decisions_out_and_the_log_goes_back_to_odice(policy, tmp_path, 
     assert "age: " in older.stdout
 
 
+BAD = [
+    ("/decide", '{"rows": 5, "episode": NaN}', 422),
+    ("/decide", '{"rows": [[NaN, 0]]}', 422),
+    ("/decide", '{"rows": [{"age": %s}]}' % ("9" * 5000), 400),
+    ("/decide", '{"rows": [{"age": 50, "note": "%s"}]}' % ("x" * 5_000_000), 413),
+    ("/decide", "[" * 100_000, 400),
+    ("/outcome", '{"id": "x", "reward": NaN}', 422),
+    ("/outcome", '{"id": "x", "reward": 1e400}', 422),
+]
+
+
+def test_a_request_that_makes_no_sense_is_refused_and_leaves_nothing_in_the_log(policy, tmp_path):
+    log, kind = tmp_path / "decisions.jsonl", {"content-type": "application/json"}
+    with Server(policy, log) as server:
+        for path, body, code in BAD:
+            answer = server.client.post(path, content=body, headers=kind)
+            assert (answer.status_code, len(answer.text) < 500) == (code, True), body[:60]
+        unmeasured = server.client.post("/decide", content=iter([b'{"rows": [[0, 0]]}']), headers=kind)
+        assert unmeasured.status_code == 413
+        assert log.read_text() == ""
+        assert server.client.post("/decide", json={"rows": people(1, 0)}).status_code == 200
+    assert len(entries(log)) == 1
+
+
 def test_what_was_answered_is_in_the_log_when_the_server_is_stopped(policy, tmp_path):
     log, answered, refused = tmp_path / "decisions.jsonl", [], []
 
