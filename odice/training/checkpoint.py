@@ -15,6 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,10 +60,28 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int = 3):
-        import orbax.checkpoint as ocp
+        self._keep, self._folder = keep, folder.absolute()
+        try:
+            make_folder(self._folder)
+            refuse_links_in(self._folder)  # orbax would write and delete behind them
+            self._remove_unfinished()
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def open(self) -> None:
+        """Load what writes and reads them, which takes a while."""
+        _ = self._manager
+
+    @cached_property
+    def _ocp(self) -> Any:
+        import orbax.checkpoint
 
         logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax has to say, our errors say in words
-        self._ocp, self._keep, self._folder = ocp, keep, folder.absolute()
+        return orbax.checkpoint
+
+    @cached_property
+    def _manager(self) -> Any:
+        ocp = self._ocp
         alone = ocp.options.MultiprocessingOptions()
         if jax.process_count() > 1:  # each process keeps its own: the first one the run's
             own = jax.process_index()
@@ -71,17 +90,17 @@ class Checkpoints:
             enable_async_checkpointing=False, max_to_keep=None, create=False, multiprocessing_options=alone
         )
         try:
-            make_folder(self._folder)
-            refuse_links_in(self._folder)  # orbax would write and delete behind them
-            self._remove_unfinished()
-            self._manager = ocp.CheckpointManager(self._folder, options=options)
+            return ocp.CheckpointManager(self._folder, options=options)
         except OSError as error:
-            raise OdiceError(f"{folder}: cannot keep checkpoints there ({error.strerror}).") from None
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> OdiceError:
+        return OdiceError(f"{self._folder}: cannot keep checkpoints there ({error.strerror}).")
 
     @property
     def steps(self) -> list[int]:
         """Their steps, the oldest first."""
-        return sorted(self._manager.all_steps())
+        return sorted(self._manager.all_steps()) if any(self._folder.iterdir()) else []
 
     def save(self, step: int, arrays: Any, facts: dict[str, Any]) -> None:
         """Commit a checkpoint, or leave everything as it was and say why it could not be done.
@@ -165,7 +184,8 @@ class Checkpoints:
                 self._manager.delete(step)
 
     def close(self) -> None:
-        self._manager.close()
+        if "_manager" in self.__dict__:
+            self._manager.close()
 
     def _set_aside(self, step: int) -> None:
         target = make_folder(self._folder.parent / "damaged") / str(step)

@@ -198,7 +198,7 @@ def _excess(algorithm: Entry, row: Mapping[str, float], returns: tuple[float, fl
 
 
 def _agreement(policy: Acts, probe: Probe) -> dict[str, float | None]:
-    gain, clone = probe.gain(policy), probe.clone_gain
+    gain, clone = probe.gain(policy), probe.yardsticks().clone_gain
     return {"policy_gain": gain, "clone_gain": clone, "agreement": gain / clone if clone >= KNOWABLE else None}
 
 

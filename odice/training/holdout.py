@@ -15,6 +15,8 @@ could.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -22,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from odice.caching import Later
 from odice.core.extraction import Density
 from odice.core.numerics import nearest, returns_to_go
 from odice.data.dataset import Dataset, pick
@@ -56,20 +59,27 @@ class Nearby(NamedTuple):
         return float(np.mean(_distance(self.actions, action) > self.limit))
 
 
-class Probe(NamedTuple):
-    """Fixed transitions, as the algorithm sees them, and what the yardsticks make of them."""
+class Yardsticks(NamedTuple):
+    """What needs no training."""
 
-    trained: Batch
-    held: Batch | None
     chance: float
     """Error of always doing the same."""
     clone_gain: float
     """How much better than chance cloning is; near 0 means that the log's actions do not depend on what was
     observed."""
-    returns: tuple[float, float]
-    """The least and the largest discounted return from any step of the log, of the rewards the algorithm sees."""
     nearby: Nearby | None = None
     """None where the log's numbers are not finite."""
+
+
+class Probe(NamedTuple):
+    """Fixed transitions, as the algorithm sees them, and what the yardsticks make of them."""
+
+    trained: Batch
+    held: Batch | None
+    returns: tuple[float, float]
+    """The least and the largest discounted return from any step of the log, of the rewards the algorithm sees."""
+    yardsticks: Callable[[], Yardsticks]
+    """Fitted when they are first asked for."""
 
     @property
     def judged(self) -> Batch:
@@ -86,10 +96,11 @@ class Probe(NamedTuple):
 
     def outside(self, policy: Acts) -> float | None:
         """The share of states in which the policy does what the log hardly ever did."""
-        return None if self.nearby is None else self.nearby.outside(np.asarray(_mode(policy, self.judged.obs)))
+        nearby = self.yardsticks().nearby
+        return None if nearby is None else nearby.outside(np.asarray(_mode(policy, self.judged.obs)))
 
     def _gain(self, policy: Acts, batch: Batch) -> float:
-        return 1.0 - error(np.asarray(_center(policy, batch.obs)), np.asarray(batch.action)) / self.chance
+        return 1.0 - error(np.asarray(_center(policy, batch.obs)), np.asarray(batch.action)) / self.yardsticks().chance
 
 
 @eqx.filter_jit
@@ -130,7 +141,7 @@ def make_probe(
     discount: float,
     fitted: Any,
 ) -> Probe:
-    """Choose the transitions and fit the yardsticks.
+    """Choose the transitions. The yardsticks are fitted later, to copies of a few thousand rows.
 
     Args:
         source: What batches are made of.
@@ -148,14 +159,13 @@ def make_probe(
     if held is not None:
         held_rows = gather(held, np.sort(rng.permutation(held.size)[:ROWS]))
     judged = trained if held_rows is None else held_rows
-    chance, clone_gain = _yardsticks(reference, judged, seen.spec)
-    nearby = _nearby(reference, judged, seen.spec)
-    return Probe(trained, held_rows, chance, clone_gain, _returns(seen, discount, fitted, rng), nearby)
+    yardsticks = Later(partial(_yardsticks, reference, judged, seen.spec))
+    return Probe(trained, held_rows, _returns(seen, discount, fitted, rng), yardsticks)
 
 
-def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -> Guard:
+def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -> Later[Guard]:
     """A guard from most of the episodes, calibrated on the others; `dataset` is raw, as a policy will meet the
-    world."""
+    world. It is fitted later, to copies of some rows."""
     rows = rows_of(dataset, convention)
 
     def observations(chosen: np.ndarray) -> np.ndarray:
@@ -168,9 +178,10 @@ def make_guard(dataset: Dataset, held: Dataset | None, convention: Convention) -
         unseen = np.concatenate([unseen, held.step_observations()])
     names = dataset.meta.obs_names
     if len(names) != known.shape[1]:
-        return fit_guard(known, unseen)
+        return Later(partial(fit_guard, known, unseen))
     unit = dict(dataset.meta.obs_units or ())
-    return fit_guard(known, unseen, names, tuple(unit.get(name, "") for name in names) if unit else ())
+    units = tuple(unit.get(name, "") for name in names) if unit else ()
+    return Later(partial(fit_guard, known, unseen, names, units))
 
 
 def _apart(
@@ -205,7 +216,11 @@ def gather(source: Transitions | Streamed, rows: np.ndarray) -> Batch:
     return jax.device_put(batch)
 
 
-def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
+def _yardsticks(reference: Batch, judged: Batch, spec: Spec) -> Yardsticks:
+    return Yardsticks(*_cloning(reference, judged, spec), _nearby(reference, judged, spec))
+
+
+def _cloning(reference: Batch, judged: Batch, spec: Spec) -> tuple[float, float]:
     """The error of chance, and the gain of the better way of cloning."""
     known, queries = np.asarray(reference.obs, np.float64), np.asarray(judged.obs, np.float64)
     action = np.asarray(reference.action)

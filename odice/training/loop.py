@@ -256,6 +256,8 @@ class Loop:
         self._waiting.append((self.step, length, metrics))
         if len(self._waiting) > 1:
             self._record(self._waiting.pop(0), [{}] * len(self._recorders))
+            for _, recorder in self._alive():
+                recorder.get_ready()
 
     def _record(self, chunk: tuple[int, int, Any], extras: list[dict[str, float]]) -> None:
         step, length, metrics = chunk

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odice.caching import Later
 from odice.data import preprocess
 from odice.data.columns import make_columns
 from odice.data.dataset import Dataset, walk
@@ -79,7 +80,7 @@ class Prepared(NamedTuple):
     """What the algorithm sees."""
     probe: Probe
     """Transitions by which the policy is judged, some of them held out of training."""
-    guard: Guard
+    guard: Later[Guard]
     """What the policy will know of the observations it was trained on."""
     value_limit: float
     """|V| beyond this is no value of these rewards."""

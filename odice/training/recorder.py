@@ -135,6 +135,12 @@ class Recorder:
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 
+    def get_ready(self) -> None:
+        """Load and fit what the first checkpoint will need, while the device works."""
+        self._checkpoints.open()
+        self._prepared.guard()
+        self._prepared.probe.yardsticks()
+
     def record(self, step: int, length: int, metrics: Mapping[str, Any], extra: Mapping[str, float]) -> None:
         """Take in the mean metrics of `length` updates up to `step`; write a row where one is due."""
         self._collect(wait=False)
@@ -276,7 +282,7 @@ class Recorder:
             env_id=evaluator.env_id if evaluator and is_name(evaluator.env_id) else None,
             reference=about.reference,
             step=step,
-            guard=self._prepared.guard,
+            guard=self._prepared.guard(),
         )
 
     def _submit(self, step: int, network: Any) -> None:

@@ -12,7 +12,7 @@ from odice.algos import algorithms, entry
 from odice.algos.health import Check
 from odice.errors import OdiceError
 from odice.training.health import COMMON, Watch, judge
-from odice.training.holdout import Nearby, Probe, error
+from odice.training.holdout import Nearby, Probe, Yardsticks, error
 from odice.training.loggers import rows
 from odice.training.prepare import prepare
 from odice.training.settings import resolve
@@ -44,7 +44,7 @@ def probe(actions, clone_gain=0.8, chance=0.5, returns=(0.0, 10.0), trained=None
     batch = lambda actions: Batch(zeros, jnp.asarray(actions), jnp.zeros(n), zeros, jnp.zeros(n, bool))
     near = np.tile([0, 1], (n, 50)) if near is None else near
     held, trained = batch(actions), batch(actions if trained is None else trained)
-    return Probe(trained, held, chance, clone_gain, returns, Nearby(near, 0.05))
+    return Probe(trained, held, returns, lambda: Yardsticks(chance, clone_gain, Nearby(near, 0.05)))
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def test_yardsticks_know_a_log_that_can_be_cloned_from_one_that_cannot():
     values = {
         name: prepare(resolve(data, algo="bc", **QUICK)).probe for name, data in (("no", line_log(60)), ("yes", clear))
     }
-    assert values["no"].clone_gain < 0.05
-    assert values["yes"].clone_gain > 0.8
+    assert values["no"].yardsticks().clone_gain < 0.05
+    assert values["yes"].yardsticks().clone_gain > 0.8
     variance = clear["actions"].var(axis=0).mean()
-    assert values["yes"].chance == pytest.approx(variance, rel=0.15)
+    assert values["yes"].yardsticks().chance == pytest.approx(variance, rel=0.15)
 
 
 def test_the_range_of_returns():

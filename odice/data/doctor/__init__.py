@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from odice.data.dataset import Dataset
 from odice.data.doctor import alignment, dynamics, episodes, leaks, values
@@ -99,7 +100,9 @@ class Report:
 
 def inspect(dataset: Dataset) -> Report:
     """Look the data set over: one pass for the numbers, one for the jumps, in blocks where the data are on disk."""
-    with np.errstate(all="ignore"):  # numbers near the ends of float32 overflow in squares; the findings name them
+    # Numbers near the ends of float32 overflow in squares; the findings name them. The products are small: on a busy
+    # machine BLAS's threads wait for each other longer than one of them works.
+    with np.errstate(all="ignore"), threadpool_limits(1, "blas"):
         seen = scan(dataset)
         findings = [finding for one in CHECKS for finding in one(seen)]
         summary = summarize(seen)

@@ -9,6 +9,7 @@ column is for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,20 +40,21 @@ def leaked_steps(scan: Scan) -> Iterator[Finding]:
     owner = np.searchsorted(data.ends, rows)
     seen = pick(data.observations, rows + owner).astype(np.float64)
     inner = rows < data.ends[owner]
+    every, followed = _columns(seen), _columns(seen[inner])
     targets = {
-        ("leaked-action", "the action of its own step"): (_columns(data.actions, rows), slice(None)),
-        ("leaked-reward", "the reward of its own step"): (_columns(data.rewards, rows), slice(None)),
-        ("leaked-end", "whether the episode ends with its step"): (_columns(_ends(data), rows), slice(None)),
-        ("leaked-future", "the next step's action"): (_columns(data.actions, rows[inner] + 1), inner),
-        ("leaked-future", "the next step's reward"): (_columns(data.rewards, rows[inner] + 1), inner),
+        ("leaked-action", "the action of its own step"): (_at(data.actions, rows), every),
+        ("leaked-reward", "the reward of its own step"): (_at(data.rewards, rows), every),
+        ("leaked-end", "whether the episode ends with its step"): (_at(_ends(data), rows), every),
+        ("leaked-future", "the next step's action"): (_at(data.actions, rows[inner] + 1), followed),
+        ("leaked-future", "the next step's reward"): (_at(data.rewards, rows[inner] + 1), followed),
     }
     clocks = _clocks(data)
-    for (code, what), (target, which) in targets.items():
+    for (code, what), (target, columns) in targets.items():
         names = [
             name
             for j, name in enumerate(scan.observation.names)
             if not (clocks[j] and code == "leaked-end")  # episodes may well end at a fixed time
-            and any(_determines(seen[which, j], y) for y in target.T)
+            and any(_determines(columns[j], y) for y in target)
         ]
         if names:
             yield Finding(
@@ -77,7 +79,7 @@ def leaked_returns(scan: Scan) -> Iterator[Finding]:
         if still[j] and np.ptp(first[:, j]) > 0 and _constant_within(data, j):
             # Nothing that is known from the start explains all but a fiftieth of what a whole episode earns.
             line = np.corrcoef(first[:, j], data.returns)[0, 1] ** 2 if np.ptp(data.returns) > 0 else 0.0
-            if line > 0.98 or _determines(first[:, j], data.returns, group=5):
+            if line > 0.98 or _determines(_column(first[:, j]), _column(data.returns), group=5):
                 outcomes.append(name)
             elif _numbers(first[:, j]):
                 ids.append(name)
@@ -136,12 +138,34 @@ def time_backwards(scan: Scan) -> Iterator[Finding]:
 # --- the parts --------------------------------------------------------------------------------------------------------
 
 
-def _determines(x: np.ndarray, y: np.ndarray, group: float = GROUP) -> bool:
+class _Column(NamedTuple):
+    """A column, its different values, and which of them stands in each row."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    codes: np.ndarray
+
+
+def _column(rows: np.ndarray) -> _Column:
+    return _Column(rows, *np.unique(rows, return_inverse=True))
+
+
+def _columns(rows: np.ndarray) -> list[_Column]:
+    return [_column(rows[:, j]) for j in range(rows.shape[1])]
+
+
+def _at(values: np.ndarray, rows: np.ndarray) -> list[_Column]:
+    """The columns of these rows."""
+    chosen = pick(values, rows).astype(np.float64)
+    return _columns(chosen[:, None] if chosen.ndim == 1 else chosen)
+
+
+def _determines(column: _Column, target: _Column, group: float = GROUP) -> bool:
     """Whether a column leaves next to nothing open about a target."""
-    values, codes = np.unique(y, return_inverse=True)
-    if len(values) < 2 or len(x) < EPISODES or np.ptp(x) == 0:
+    x, levels, level = column
+    y, values, codes = target
+    if len(values) < 2 or len(x) < EPISODES or len(levels) == 1:
         return False
-    levels, level = np.unique(x, return_inverse=True)
     if len(values) > FEW_VALUES:
         # The equality of two numbers with many values is no coincidence. A regression would also find a controller
         # without noise, whose action is a multiple of what it sees.
@@ -155,12 +179,6 @@ def _determines(x: np.ndarray, y: np.ndarray, group: float = GROUP) -> bool:
     np.add.at(table, (level, codes), 1)
     errors = len(x) - table.sum(axis=0).max()
     return bool(errors >= ERRORS and len(x) - table.max(axis=1).sum() <= LEFT * errors)
-
-
-def _columns(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(rows, columns)"""
-    chosen = pick(values, rows).astype(np.float64)
-    return chosen[:, None] if chosen.ndim == 1 else chosen
 
 
 def _ends(data: Dataset) -> np.ndarray:
