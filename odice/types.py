@@ -111,7 +111,8 @@ class Acts(Protocol):
         ...
 
     def deterministic(self) -> Any:
-        """The network behind `mode`, as `core.networks.Deterministic`: what a policy file stores."""
+        """The network behind `mode`, as `core.policies.Deterministic` (a diffusion: `core.diffusion.Sampler`): what a
+        policy file stores."""
         ...
 
 

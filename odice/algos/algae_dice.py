@@ -42,7 +42,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
-from odice.algos.validation import positive, require, validate
+from odice.algos.validation import not_negative, positive, require, validate
 from odice.algos.value_dice import orthogonal_penalty
 from odice.core import vdice
 from odice.core.critics import Critic, Heads, min_over_heads, q_at
@@ -52,7 +52,7 @@ from odice.core.gradients import LossPair, Rule, orthogonal, rule, rule_gradient
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
 from odice.core.optim import polyak
-from odice.core.policies import CategoricalPolicy, Draws, SquashedPolicy, draw
+from odice.core.policies import CategoricalPolicy, Draws, SquashedPolicy, draw, target_entropy
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
 
@@ -98,7 +98,7 @@ class AlgaeDICEConfig:
 
     def __post_init__(self):
         validate(self)
-        require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
+        not_negative(self, "alpha")
         require(1 < self.exponent < math.inf, f"exponent must be above 1, got {self.exponent}.")
         require(0 <= self.online_share <= 1, f"online_share must lie in [0, 1], got {self.online_share}.")
         require(self.policy_delay >= 1, f"policy_delay must be at least 1, got {self.policy_delay}.")
@@ -215,8 +215,7 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
     """AlgaeDICE: Q-form DICE with rewards, an actor-critic whose dual may keep, drop or project the backward
     gradient."""
     critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
-    usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
-    target_entropy = usual if cfg.target_entropy is None else cfg.target_entropy
+    entropy = target_entropy(cfg.target_entropy, spec)
     how = rule(cfg.gradient, cfg.eta)
 
     def init(key) -> State:
@@ -240,7 +239,7 @@ def algae_dice(cfg: AlgaeDICEConfig, spec: Spec) -> Algo:
         loss = lambda policy: policy_loss(cfg, policy, state, batch, key)
         gradient, seen = jax.grad(loss, has_aux=True)(state.policy.params)
         temperature = jnp.exp(state.log_temperature.params)
-        climb = temperature * (seen.entropy - target_entropy)  # of T (entropy - H), by log T
+        climb = temperature * (seen.entropy - entropy)  # of T (entropy - H), by log T
         return state._replace(
             policy=policy_learner.step(state.policy, gradient),
             log_temperature=policy_learner.step(state.log_temperature, climb),

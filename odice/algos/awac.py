@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int
 from odice.algos.health import VALUES_OF_RETURNS, WEIGHTS
 from odice.algos.registry import register
 from odice.algos.validation import positive, require, validate
-from odice.core.critics import Critic, min_over_heads, q_at
+from odice.core.critics import Critic, critic_loss, min_over_heads, q_at
 from odice.core.extraction import advantage_weight, effective_sample_size, weighted_cloning
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
@@ -106,12 +106,6 @@ def policy_value(policy: Policy, critic: Critic, obs: Float[Array, "b obs"], cou
     """The mean of min_i Q_i over `count` actions of the policy; of a finite set, over all of them."""
     draws = draw(policy, key, obs, count)
     return jnp.sum(draws.prob * min_over_heads(q_at(critic, obs, draws.action)), axis=0)
-
-
-def critic_loss(critic: Critic, target: Values, batch: Batch):
-    """The squared errors of both heads, added; and the mean of Q."""
-    q = critic(batch.obs, batch.action)
-    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1)), jnp.mean(q)
 
 
 def weighted_actor_critic(cfg: AWACConfig, weigh: Callable[[Values], Values], spec: Spec) -> Algo:

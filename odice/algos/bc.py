@@ -8,8 +8,8 @@
 | `bc`    | all episodes                                               |
 | `bc-10` | the tenth of the episodes with the highest return          |
 
-BC is the baseline of every comparison: it does not use rewards.
-Percentage BC uses them once, to choose its episodes, and is a surprisingly strong baseline on mixed data.
+BC is the baseline of every comparison: it does not use rewards. Percentage BC uses them once, to choose its episodes,
+and is a surprisingly strong baseline on mixed data.
 
 Differs from CORL, whose BC the published tables use:
 - `bc-10` ranks whole episodes by their plain return; CORL ranks chunks of at most 1000 rows, which drift across the

@@ -1,7 +1,8 @@
 """CoptiDICE: the best policy whose cost stays below a limit (Lee et al., ICLR 2022), by stationary-distribution
 corrections.
 
-Beside the reward r every step has a cost c. The policy shall earn much and cost at most `cost_limit` on average:
+Every step has a cost c in addition to its reward r. The policy shall earn much and cost at most `cost_limit` on
+average:
 
     maximize over d   E_d[r] - alpha D_f(d || d_D)     with   E_d[c] <= limit
 
@@ -22,8 +23,8 @@ clones by weight:
     pi    minimizes  -E_D[w log pi(a|s)]
 
 V and chi also pay k E[max(0, ||grad|| - 5)^2] between first states and those of the batch. s0 are first states of
-episodes, drawn apart; row i of the batch goes with first state i. One update: all gradients at the values of before,
-then Adam on everything.
+episodes, drawn apart; row i of the batch goes with first state i. One update: all gradients at the old values, then
+Adam on everything.
 
 The limit is on E_d[c], the discounted average of the cost per step: a budget of B per episode of T steps is about B /
 T.
@@ -46,7 +47,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.algos.registry import register
-from odice.algos.validation import positive, require, validate
+from odice.algos.validation import not_negative, positive, require, validate
 from odice.core.discriminator import steepness
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, weighted_cloning
@@ -95,8 +96,7 @@ class CoptiDICEConfig:
         validate(self)
         positive(self, "alpha")
         require(math.isfinite(self.cost_limit), f"cost_limit must be a finite number, got {self.cost_limit}.")
-        for name in ("bound_radius", "gradient_penalty"):
-            require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
+        not_negative(self, "bound_radius", "gradient_penalty")
 
 
 class Dual(NamedTuple):

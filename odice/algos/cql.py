@@ -14,14 +14,13 @@ Options: *Lagrange* (`lagrange_gap` g): the penalty is alpha' w (D_i - g), and a
 *Max-backup*: y takes the best of N actions at s'; `min-max` takes the minimum over critics first (CORL), `max-min` the
 maximum over actions (official).
 
-One update: all gradients at the networks of before, then every step, then the target of Q. (CORL steps alpha', alpha,
+One update: all gradients at the old networks, then every step, then the target of Q. (CORL steps alpha', alpha,
 pi and Q one after the other, but computes each loss from the old values, so this is the same.)
 
 Differs:
 - pi(.|s') is not sampled at a true terminal, whose next observation is arbitrary: proposals come from pi(.|s) there;
 - CORL's second critic ignores its depth setting and always has 3 hidden layers (on AntMaze 5 and 3). Here both are
-  alike;
-  `second_critic_hidden` brings it back, for published numbers;
+  alike; `second_critic_hidden` brings the difference back, for published numbers;
 - no cloning warm-up of the policy (official: 40,000 updates; CORL: none); output layers have zero biases;
 - for discrete actions, soft actor-critic with exact sums: ours, with H = 0.1 log(number of actions).
 """
@@ -38,12 +37,12 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
-from odice.algos.validation import positive, require, validate
+from odice.algos.validation import not_negative, positive, require, validate
 from odice.core.critics import Critic, Critics, min_over_heads, q_at, sac_policy_loss, sac_value
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Init, orthogonal
 from odice.core.optim import polyak
-from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw
+from odice.core.policies import CategoricalPolicy, SquashedPolicy, draw, target_entropy
 from odice.types import Algo, Batch, Metrics, Spec
 
 CORL_LOG_STD_MIN = -20.0
@@ -94,7 +93,7 @@ class CQLConfig:
 
     def __post_init__(self):
         validate(self)
-        require(0 <= self.cql_weight < math.inf, f"cql_weight must be at least 0, got {self.cql_weight}.")
+        not_negative(self, "cql_weight")
         require(self.n_actions >= 1, f"n_actions must be at least 1, got {self.n_actions}.")
         positive(self, "cql_temperature")
 
@@ -170,8 +169,7 @@ def networks(cfg: CQLConfig, key, spec: Spec) -> tuple[SquashedPolicy | Categori
 def cql(cfg: CQLConfig, spec: Spec) -> Algo:
     """CQL: soft actor-critic whose Q is pushed down on actions that are not in the data."""
     critic_learner, policy_learner = Learner(cfg.critic_lr), Learner(cfg.policy_lr)
-    default_entropy = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
-    entropy = default_entropy if cfg.target_entropy is None else cfg.target_entropy
+    entropy = target_entropy(cfg.target_entropy, spec)
 
     def init(key) -> State:
         policy, critic = networks(cfg, key, spec)

@@ -7,7 +7,7 @@ V(s') - V(s):
     V    minimizes  (1 - gamma) E_p0[V(s0)] + (1 + alpha) log E_U[exp(x / (1 + alpha))] + g E[||grad V||^2]
     pi   maximizes  E_U[w log pi(a|s)],      w = exp(x / (1 + alpha)) / its mean over the batch
 
-What both are made of is in `algos.union`. The log mean exp is computed with its maximum subtracted. Adding a constant
+Both are those of the frame `algos.union`. The log mean exp is computed with its maximum subtracted. Adding a constant
 to V changes nothing unless some rows are terminated: then V drifts upwards without end, and terminal rows lose all
 their weight. So `odice imitate` gives this algorithm absorbing states.
 

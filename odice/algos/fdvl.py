@@ -10,9 +10,8 @@ place of r + gamma m V(s'), so the noise of one next state does not enter f*.
 
 Differs from the official code (hari-sikchi/DVL):
 - its chi-square f* is max(d + d^2/4, 0), which agrees with the conjugate for d >= 0 only: it is 0 on [-4, 0], and below
-  *grows* and pushes V down. Its total variation f* is max(d, 0), where the conjugate is max(d, -1/2). Both are kept
-  behind
-  `surrogate`, which the published numbers need;
+  *grows* and pushes V down. Its total variation f* is max(d, 0), where the conjugate is max(d, -1/2). `surrogate`
+  takes both as they are there, which the published numbers need;
 - no action noise in the loss of V, no gradient penalty on Q and no dropout, which are off there. Its locomotion command
   adds one uniform action per state to the loss of V (`random_actions`), and has lam = 1, which switches the linear term
   off: what then holds V down are the random actions. Both are in the preset `reference`;

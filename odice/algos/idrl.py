@@ -15,9 +15,9 @@ so each round is held to the better data of the one before. The policy clones by
 Half Pearson's w(a|s) is 0 for advantages below -alpha; w(s) is 0, in a network nearly 0, for states that the better
 policy does not come to. That is what removes transitions. First states stay those of all episodes.
 
-A round lasts `total_steps` / K updates; at its end Qbar, V and e are kept, and say for every transition of a later
-batch whether it is left. A batch of D_k is a batch of the data in which kept rows are drawn, with replacement, in the
-place of removed ones. Networks go on from one round to the next.
+A round lasts `total_steps` / K updates. At its end a copy of Qbar, V and e is kept, which decides for every transition
+of a later batch whether it is in D_k. A batch of D_k is a batch of the data in which kept rows are drawn, with
+replacement, in the place of removed ones. Networks go on from one round to the next.
 
 No public code was found; the paper's settings were not verified. Ours: networks and rates of CORSDICE's code, the
 threshold in the place of 0, a warm start of the rounds, and cloning in every round instead of the last alone, so that a
@@ -80,8 +80,8 @@ class IDRLConfig(SemiDICEConfig):
         return max(1, (self.total_steps or LENGTH) // self.rounds)
 
 
-class Judge(NamedTuple):
-    """The networks that say which transitions a round keeps."""
+class RatioNetworks(NamedTuple):
+    """The networks of one round that give w(s, a), by which transitions are kept or removed."""
 
     critic: Critic
     value: Ensemble
@@ -92,23 +92,23 @@ class State(NamedTuple):
     values: Values
     visits: Visits
     policy: Learned[Policy]
-    judges: Judge
+    judges: RatioNetworks
     """Those of all rounds but the last, stacked; meaningless where a round is not over."""
     step: Int[Array, ""]
 
 
-def ratio(cfg: IDRLConfig, judge: Judge, batch: Batch) -> Float[Array, " b"]:
-    """w(s, a)."""
-    on_states = divergence(cfg.state_divergence).weight(judge.flow(batch.obs)[0])
-    return on_states * action_ratio(cfg, judge.critic, judge.value, batch)
+def ratio(cfg: IDRLConfig, networks: RatioNetworks, batch: Batch) -> Float[Array, " b"]:
+    """w(s, a) = w(s) w(a|s)."""
+    on_states = divergence(cfg.state_divergence).weight(networks.flow(batch.obs)[0])
+    return on_states * action_ratio(cfg, networks.critic, networks.value, batch)
 
 
-def kept(cfg: IDRLConfig, judges: Judge, number: Int[Array, ""], batch: Batch) -> Bool[Array, " b"]:
-    """Which rows are left after the rounds before `number`, which counts from 0."""
+def kept(cfg: IDRLConfig, earlier: RatioNetworks, number: Int[Array, ""], batch: Batch) -> Bool[Array, " b"]:
+    """Which rows of a batch the rounds before round `number` have kept; rounds count from 0."""
     left = jnp.ones(batch.reward.shape, bool)
     for i in range(cfg.rounds - 1):
-        judge = jax.tree.map(lambda leaf, i=i: leaf[i], judges)
-        left &= (ratio(cfg, judge, batch) > cfg.threshold) | (i >= number)
+        networks = jax.tree.map(lambda leaf, i=i: leaf[i], earlier)
+        left &= (ratio(cfg, networks, batch) > cfg.threshold) | (i >= number)
     return left
 
 
@@ -140,12 +140,14 @@ def idrl(cfg: IDRLConfig, spec: Spec) -> Algo:
     def init(key) -> State:
         key_value, key_critic, key_policy, key_visits = jax.random.split(key, 4)
         fitted, learned = values.init(key_value, key_critic), visits.init(key_visits)
-        judge = Judge(fitted.target, fitted.value.params, learned.flow.params)
+        networks = RatioNetworks(fitted.target, fitted.value.params, learned.flow.params)
         return State(
             values=fitted,
             visits=learned,
             policy=policy_learner.init(cloning_policy(cfg, key_policy, spec)),
-            judges=jax.tree.map(lambda leaf: jnp.stack([leaf] * (cfg.rounds - 1)) if cfg.rounds > 1 else leaf, judge),
+            judges=jax.tree.map(
+                lambda leaf: jnp.stack([leaf] * (cfg.rounds - 1)) if cfg.rounds > 1 else leaf, networks
+            ),
             step=jnp.zeros((), jnp.int32),
         )
 
@@ -161,9 +163,9 @@ def idrl(cfg: IDRLConfig, spec: Spec) -> Algo:
         weight = jnp.minimum(visits.ratio(learned, batch.obs) * on_actions, cfg.weight_clamp)
         loss, gradient = jax.value_and_grad(weighted_cloning)(state.policy.params, weight, batch.obs, batch.action)
 
-        judge = Judge(fitted.target, fitted.value.params, learned.flow.params)
+        networks = RatioNetworks(fitted.target, fitted.value.params, learned.flow.params)
         over = (state.step + 1) % cfg.round_steps == 0
-        keep = lambda judges: jax.tree.map(lambda stack, leaf: stack.at[number].set(leaf), judges, judge)
+        keep = lambda judges: jax.tree.map(lambda stack, leaf: stack.at[number].set(leaf), judges, networks)
         judges = state.judges
         if cfg.rounds > 1:
             judges = jax.lax.cond(over & (number < cfg.rounds - 1), keep, lambda judges: judges, judges)

@@ -1,12 +1,12 @@
-"""Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, and no action is
-ever evaluated that is not in the data.
+"""Implicit Q-learning as a frame: V is fitted to Q at the logged actions, Q to V at the next state, so no action of the
+policy is ever evaluated.
 
     V    minimizes  E_D[value_loss(q, V(s))],                       q = min_i Qbar_i(s, a)
     pi   maximizes  E_D[weight(q, V(s)) log pi(a|s)]
     Q_i  minimizes  E_D[error(r + gamma m V(s') - Q_i(s, a))]       each head, added
 
-One update, in this order: V; Q with the new V; Qbar <- Polyak; the policy with the new V and the Qbar of before. IQL,
-SQL, EQL, f-DVL and XQL are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform
+One update, in this order: V; Q with the new V; Qbar <- Polyak; the policy with the new V and the old Qbar. IQL, SQL,
+EQL, f-DVL and XQL are this frame with their own `value_loss`, `weight` and `error`. The last two may add uniform
 actions to those of the data, in the loss of V alone (`random_actions`).
 """
 
@@ -35,14 +35,14 @@ Rows = Float[Array, " b"]
 
 @dataclass(frozen=True)
 class ValuesConfig:
-    """What V and Q of the frame need. Defaults follow the official code of IQL."""
+    """Settings of V and Q. Defaults follow the official code of IQL."""
 
     discount: float = 0.99
     """gamma: discount of the next state's value."""
     polyak: float = 0.005
     """tau: share of the online Q that enters the target after each update."""
     fresh_value: bool = True
-    """Policy and Q use the V of after its step (official codes); off, the V of before (CORL)."""
+    """Policy and Q use V after its step (official codes); off, V before it (CORL)."""
     layer_norm: bool = False
     """LayerNorm in the hidden layers of V."""
     value_hidden: tuple[int, ...] = (256, 256)
@@ -145,7 +145,7 @@ DECLARED: dict[str, Any] = {
     "value": lambda state: state.value.params,
     "health": (*WEIGHTS, CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS),
 }
-"""What every algorithm of this frame tells the run."""
+"""What every algorithm of this frame declares to the registry."""
 
 
 def with_random_actions(batch: Batch, count: int, spec: Spec, key) -> tuple[Float[Array, "n obs"], Array]:
@@ -180,12 +180,12 @@ class Values(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What an update of the values leaves for the policy."""
+    """What an update of the values hands to the policy's."""
 
     q: Rows
     """min_i Qbar_i(s, a)."""
     v: Rows
-    """V(s): of after its step, or of before (`fresh_value`)."""
+    """V(s), after or before its step (`fresh_value`)."""
     metrics: Metrics
     td_target: Rows
     """r + gamma m V(s'): what Q was fitted to."""

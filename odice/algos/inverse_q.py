@@ -12,7 +12,6 @@ orthogonal one.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from odice.algos.health import WILD_REWARDS
-from odice.algos.validation import positive, require, validate
+from odice.algos.validation import not_negative, positive, require, validate
 from odice.core import qdice
 from odice.core.critics import Critic, sac_policy_loss
 from odice.core.discriminator import interpolate
@@ -73,9 +72,7 @@ class InverseConfig:
     def __post_init__(self):
         validate(self)
         positive(self, "alpha", "temperature")
-        require(
-            0 <= self.gradient_penalty < math.inf, f"gradient_penalty must be at least 0, got {self.gradient_penalty}."
-        )
+        not_negative(self, "gradient_penalty")
         qdice.reward_divergence(self.divergence, self.alpha)
 
 
@@ -85,7 +82,7 @@ DECLARED: dict[str, Any] = {
     "when_diverged": ("lower", "critic_lr"),
     "health": (WILD_REWARDS,),
 }
-"""What every algorithm of this frame tells the run."""
+"""What every algorithm of this frame declares to the registry."""
 
 
 class State(NamedTuple):

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from odice.algos.implicit_q import DECLARED, ImplicitConfig, Losses, implicit
 from odice.algos.registry import register
-from odice.algos.validation import require
+from odice.algos.validation import not_negative, require
 from odice.core.critics import expectile
 from odice.core.extraction import advantage_weight
 from odice.types import Algo, Spec
@@ -45,7 +45,7 @@ class IQLConfig(ImplicitConfig):
             0 < self.expectile < 1,
             f"expectile must lie strictly between 0 and 1, got {self.expectile}: 1/2 is the mean, 1 the maximum.",
         )
-        require(0 <= self.beta < float("inf"), f"beta must be a finite number of at least 0, got {self.beta}.")
+        not_negative(self, "beta")
 
 
 def losses(cfg: IQLConfig) -> Losses:

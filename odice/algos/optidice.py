@@ -22,7 +22,7 @@ Where episodes terminate, a policy's discounted visitation has less mass than 1,
 contradicts V's: the dual has no minimum, lam_v falls and V rises for ever (e_v - lam_v, and with it the policy,
 settle). Then `normalize=False` is the well-posed problem.
 
-One update: all gradients at the values of before, then every step. The policy and c stand still for `warmup_steps`.
+One update: all gradients at the old values, then every step. The policy and c do not learn for `warmup_steps`.
 
 Differs from the official code (secury/optidice):
 - its log w for half Pearson is log(1e-10) for every w < 1, where it should be so only for w = 0; kept behind
@@ -35,7 +35,6 @@ Differs from the official code (secury/optidice):
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -45,13 +44,13 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.health import WEIGHTS
 from odice.algos.registry import register
-from odice.algos.validation import positive, require, validate
+from odice.algos.validation import not_negative, positive, require, validate
 from odice.core.critics import Critic
 from odice.core.divergences import divergence
 from odice.core.extraction import effective_sample_size, log_ratio, weighted_cloning
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Ensemble, Init, symmetric, value_network
-from odice.core.policies import CategoricalPolicy, SquashedMixture, SquashedPolicy, draw
+from odice.core.policies import CategoricalPolicy, SquashedMixture, SquashedPolicy, draw, target_entropy
 from odice.core.vdice import residual
 from odice.errors import OdiceError
 from odice.types import Algo, Batch, Metrics, Spec
@@ -110,7 +109,7 @@ class OptiDICEConfig:
         positive(self, "alpha")
         require(self.mixture >= 1, f"mixture must be at least 1, got {self.mixture}.")
         require(self.warmup_steps >= 0, f"warmup_steps must be at least 0, got {self.warmup_steps}.")
-        require(self.lam_penalty >= 0, f"lam_penalty must be at least 0, got {self.lam_penalty}.")
+        not_negative(self, "lam_penalty")
 
 
 class Value(NamedTuple):
@@ -213,8 +212,7 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
     """OptiDICE: the true-gradient dual with initial states and normalized weights; two policy extractions."""
     value_learner, advantage_learner = Learner(cfg.value_lr), Learner(cfg.critic_lr)
     policy_learner = Learner(cfg.policy_lr)
-    usual = 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
-    entropy = usual if cfg.target_entropy is None else cfg.target_entropy
+    entropy = target_entropy(cfg.target_entropy, spec)
 
     def init(key) -> State:
         key_value, key_e, key_policy, key_data = jax.random.split(key, 4)
@@ -237,7 +235,7 @@ def optidice(cfg: OptiDICEConfig, spec: Spec) -> Algo:
         )
 
     def learn_values(state: State, batch: Batch) -> tuple[State, Metrics, Float[Array, " b"]]:
-        """V, e and their multipliers; and the weights of before."""
+        """One step of V, e and their multipliers; and the weights before it."""
         (v_loss, (e_v, v)), gradient = jax.value_and_grad(
             lambda params: value_loss(cfg, params.value, params.lam_v, batch), has_aux=True
         )(state.value.params)

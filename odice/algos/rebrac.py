@@ -14,7 +14,7 @@ Where the log has no a'_D (the last step of an episode that was cut by time) the
 (`--convention qlearning`) leaves such steps out.
 
 Differs from CORL's code (`algorithms/offline/rebrac.py`, tinkoff-ai/CORL, 6afec904): LayerNorm comes before the ReLU,
-there after it; biases start as torch's, there at 0.1; the targets follow the policy of after its step, there of before.
+there after it; biases start as torch's, there at 0.1; the targets follow the new policy, there the old one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
-from odice.algos.td3 import Losses, State, TD3Config, critic_loss, next_action, not_negative, td3
-from odice.core.critics import Critic, min_over_heads
+from odice.algos.td3 import Losses, State, TD3Config, next_action, td3
+from odice.algos.validation import not_negative
+from odice.core.critics import Critic, critic_loss, min_over_heads
 from odice.core.networks import Init, symmetric
 from odice.core.policies import TanhPolicy
 from odice.types import Algo, Batch, Spec

@@ -1,4 +1,4 @@
-"""The registry: what every algorithm is called, how it is built, and what it wants of the run around it.
+"""The registry: the name of every algorithm, how it is built, and what it needs from the run.
 
 A file of this folder that calls `register` is an algorithm. So is a factory in any other package: `odice.register` is
 the same function. The run reads what an algorithm declares here and guesses nothing from the names of its settings.
@@ -27,13 +27,13 @@ class Entry(NamedTuple):
     config: type
     factory: Callable[[Any, Spec], Algo]
     summary: str
-    """The first line of the factory's docstring."""
+    """The first paragraph of the factory's docstring."""
     imitates: bool = False
     """Whether it learns from demonstrations, where every reward is zero."""
     reads_rewards: bool = False
     """Whether it reads the rewards of the data even then."""
     discrete: bool = True
-    """Whether it has a form for discrete actions."""
+    """Whether it learns discrete actions too."""
     best_episodes: str | None = None
     """The setting that holds a fraction: it learns from the episodes with the highest return. None learns from all."""
     schedule: str | None = None
@@ -74,7 +74,10 @@ class Entry(NamedTuple):
         return tuple(name for name, setting in self.columns.items() if self.setting(config, setting, True))
 
     def build(self, config: Any, spec: Spec, *, again: bool = False) -> Algo:
-        """The algorithm for these data; `again` gives the object of the last time, whose programs are compiled."""
+        """Make the algorithm for data of this shape.
+
+        With `again` an earlier result for the same config and spec is returned, whose programs are compiled already.
+        """
         if spec.discrete and not self.discrete:
             able = ", ".join(name for name, other in algorithms().items() if other.discrete)
             raise OdiceError(
@@ -93,9 +96,12 @@ _REGISTRY: dict[str, Entry] = {}
 
 
 def register(name: str, config: type, **declared: Any) -> Callable:
-    """Decorates a factory `(config, spec) -> Algo`; the first paragraph of its docstring says what the algorithm is.
+    """Decorate a factory `(config, spec) -> Algo`; the first paragraph of its docstring says what the algorithm is.
 
-    `declared` are fields of `Entry`, from `imitates` on. A name that is taken is refused.
+    Args:
+        name: The algorithm's name; one that is taken is refused.
+        config: Its frozen dataclass of settings.
+        **declared: Fields of `Entry`, from `imitates` on.
     """
 
     def decorate(factory: Callable[[Any, Spec], Algo]) -> Callable[[Any, Spec], Algo]:

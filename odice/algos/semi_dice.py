@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from odice.algos.implicit_q import ImplicitConfig, Losses
-from odice.algos.validation import positive, require
+from odice.algos.validation import not_negative, positive
 from odice.core.critics import Critic, min_over_heads
 from odice.core.divergences import divergence
 from odice.core.learner import Learner
@@ -45,8 +45,7 @@ class SemiDICEConfig(ImplicitConfig):
     def __post_init__(self):
         super().__post_init__()
         positive(self, "alpha")
-        penalty = self.gradient_penalty
-        require(0 <= penalty < float("inf"), f"gradient_penalty must be at least 0, got {penalty}.")
+        not_negative(self, "gradient_penalty")
 
 
 def semi_losses(cfg: SemiDICEConfig, *, linear: bool = False) -> Losses:

@@ -8,8 +8,7 @@ V(s):
                 or  (1 - gamma) E_p0[V(s0)] + E_U[f*(x)], f = (y - 1)^2 / 2  (`half-pearson`)
     pi   maximizes  E_U[w log pi(a|s)] + exp(e) (entropy of pi),      w = exp(x) / its batch mean, or max(0, x + 1)
 
-What both are made of is in `algos.union`. The discriminator is learnt first, with the policy standing still, and then
-kept.
+Both are those of the frame `algos.union`. The discriminator is learnt first, then fixed while V and pi learn.
 `state_only=False` lets it see actions too. As in DemoDICE, `kl-dv` needs absorbing states, and `odice imitate` adds
 them (the official code makes some, but never samples them: preset `reference` has none).
 

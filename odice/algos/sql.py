@@ -21,8 +21,10 @@ pulls, and the loss is divided by exp(max z), which acts as an adaptive learning
 
 Differs from the paper, as the official code (ryanxhr/IVR) does, each by a named setting:
 - SQL's weight has neither the "+1" nor the "2 alpha" of u (`sparse_ratio` puts both back);
-- EQL's weight is ten times as sharp as the loss it comes from (`sharpness`; the paper's is 1). Differs from the
-  official code: no dropout (there, in the policy on Kitchen; the value dropout of its AntMaze config is inactive).
+- EQL's weight is ten times as sharp as the loss it comes from (`sharpness`; the paper's is 1).
+
+Differs from the official code: no dropout (there, in the policy on Kitchen; the value dropout of its AntMaze config is
+inactive).
 """
 
 from __future__ import annotations

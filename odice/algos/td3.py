@@ -5,7 +5,7 @@
     pi   descends a loss of its own, with the *new* critics
 
 One update, in this order: both critics; then, at every `policy_delay`-th update, the policy, and after it all targets
-(policy's and critics') by Polyak. Between two policy steps the targets stand still. TD3+BC and ReBRAC are this frame
+(policy's and critics') by Polyak. Between two policy steps the targets do not change. TD3+BC and ReBRAC are this frame
 with their own losses.
 """
 
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from odice.algos.validation import require, validate
+from odice.algos.validation import not_negative, require, validate
 from odice.core.critics import Critic
 from odice.core.learner import Learned, Learner
 from odice.core.networks import Init
@@ -61,13 +61,6 @@ class TD3Config:
         require(self.policy_delay >= 1, f"policy_delay must be at least 1, got {self.policy_delay}.")
 
 
-def not_negative(config: Any, *names: str) -> None:
-    """These fields must be finite and at least 0."""
-    for name in names:
-        value = getattr(config, name)
-        require(0 <= value < float("inf"), f"{name} must be a finite number of at least 0, got {value}.")
-
-
 class State(NamedTuple):
     policy: Learned[TanhPolicy]
     policy_target: TanhPolicy
@@ -94,12 +87,6 @@ def next_action(cfg: TD3Config, state: State, batch: Batch, key: PRNGKeyArray) -
     noise = cfg.target_noise * jax.random.normal(key, batch.action.shape)
     action = state.policy_target.mode(batch.next_obs) + jnp.clip(noise, -cfg.noise_clip, cfg.noise_clip)
     return jnp.clip(action, -1.0, 1.0)
-
-
-def critic_loss(critic: Critic, target: Float[Array, " b"], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The squared errors of both heads, added; and the mean of Q."""
-    q = critic(batch.obs, batch.action)
-    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1)), jnp.mean(q)
 
 
 def td3(

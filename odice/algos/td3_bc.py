@@ -8,7 +8,7 @@ The factor k makes alpha independent of the scale of the rewards; alpha = 0 is b
 
 The loss of Q_i above is its semi-gradient. `gradient` may also be `orthogonal`: the backward gradient of (r + gamma m
 Q_i(s', a') - min_j Qbar_j(s, a))^2, through Q_i(s', a'), projected off the forward one and added with strength eta
-(`core.bellman`), or `true`: all of it, without a target. Neither is in the paper.
+(`core.bellman`), or `true`: all of it, without a target critic. Neither is in the paper.
 
 The order of an update is the frame's (`td3`).
 
@@ -27,10 +27,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.health import VALUES_OF_RETURNS
 from odice.algos.registry import register
-from odice.algos.td3 import Losses, State, TD3Config, critic_loss, next_action, not_negative, td3
+from odice.algos.td3 import Losses, State, TD3Config, next_action, td3
+from odice.algos.validation import not_negative
 from odice.core import vdice
 from odice.core.bellman import squared_losses
-from odice.core.critics import Critic, min_over_heads
+from odice.core.critics import Critic, critic_loss, min_over_heads
 from odice.core.gradients import orthogonal, rule, rule_gradient
 from odice.core.policies import TanhPolicy
 from odice.core.sweep import Point

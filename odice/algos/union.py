@@ -13,8 +13,8 @@ between both, here and next.
 For KL the middle term is beta log E_U[exp(x / beta)], and w is exp(x / beta) divided by its mean over the batch. s0 are
 first states of episodes of U. The entropy's weight e is learnt so that the policy's entropy is H; it may be left out.
 
-One update: all gradients at the networks of before, then every step. Where the discriminator is learnt first
-(`discriminator_steps`), V and pi stand still until it is done, and then it does.
+One update: all gradients at the old networks, then every step. With `discriminator_steps` the discriminator alone
+learns for so many updates, and is fixed afterwards, while V and pi learn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from odice.algos.health import UNION
-from odice.algos.validation import require, validate
+from odice.algos.validation import not_negative, require, validate
 from odice.core.critics import Critic
 from odice.core.discriminator import Points, classification_loss, grad_norm, interpolate, log_odds
 from odice.core.divergences import divergence
@@ -77,8 +77,7 @@ class UnionConfig:
 
     def __post_init__(self):
         validate(self)
-        for name in ("discriminator_penalty", "value_penalty"):
-            require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
+        not_negative(self, "discriminator_penalty", "value_penalty")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class KLUnionConfig(UnionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        require(0 <= self.alpha < math.inf, f"alpha must be at least 0, got {self.alpha}.")
+        not_negative(self, "alpha")
         require(0 <= self.smooth < 1, f"smooth must lie in [0, 1), got {self.smooth}.")
 
 
@@ -352,4 +351,4 @@ DECLARED: dict[str, Any] = {
     "when_diverged": ("lower", "value_lr"),
     "health": UNION,
 }
-"""What every algorithm of this frame tells the run."""
+"""What every algorithm of this frame declares to the registry."""

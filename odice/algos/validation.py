@@ -50,6 +50,13 @@ def positive(config: Any, *names: str) -> None:
         require(0 < value < math.inf, f"{name} must be a positive number, got {value}.")
 
 
+def not_negative(config: Any, *names: str) -> None:
+    """These fields must be finite and at least 0."""
+    for name in names:
+        value = getattr(config, name)
+        require(0 <= value < math.inf, f"{name} must be a finite number of at least 0, got {value}.")
+
+
 def settings_dict(config: Any) -> dict[str, Any]:
     """A config as plain values for a file; a divergence is written as its name."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}

@@ -18,7 +18,7 @@ without a replay buffer there is no other second point (as the offline fork gksw
 
 A constant added to Q changes nothing in J (where no row is terminated), so the last layer of Q has no bias.
 
-One update: the policy's actions; both gradients at the networks of before; Adam on Q and on pi.
+One update: the policy's actions; both gradients at the old networks; Adam on Q and on pi.
 
 Differs from the official code (google-research/value_dice):
 - fully offline: no replay buffer, so no mixing with it (beta = 0) and no exploration;
@@ -29,7 +29,6 @@ Differs from the official code (google-research/value_dice):
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ from jaxtyping import Array, Float, Int
 
 from odice.algos.health import FEW_RATIOS
 from odice.algos.registry import register
-from odice.algos.validation import require, validate
+from odice.algos.validation import not_negative, validate
 from odice.core import qdice
 from odice.core.critics import Critic
 from odice.core.discriminator import Points, interpolate
@@ -79,8 +78,7 @@ class ValueDICEConfig:
 
     def __post_init__(self):
         validate(self)
-        for name in ("gradient_penalty", "orthogonal_penalty"):
-            require(0 <= getattr(self, name) < math.inf, f"{name} must be at least 0, got {getattr(self, name)}.")
+        not_negative(self, "gradient_penalty", "orthogonal_penalty")
 
 
 class State(NamedTuple):

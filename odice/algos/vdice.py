@@ -14,7 +14,7 @@ The gradient of f*(R) has a forward part F (through V(s)) and a backward part B 
 | `odice`      | F + eta (B - <F,B>/<F,F> F)              | F: V(s') from the target, B: V(s) from it      |
 
 One update, in this order: values and targets; residuals; the gradient of V under the rule; Adam on V; target <- Polyak;
-the policy's weight from the residual R_f *of before the V step*; Adam on the policy.
+the policy's weight from the residual R_f *before the step of V*; Adam on the policy.
 
 Differs from the paper (ODICE, ICLR 2024), each by a named setting:
 - the weight is max(0, R_f) without Algorithm 1's "+1" and factor, as the paper's appendix says (`policy_weight`), and

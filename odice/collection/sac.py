@@ -7,7 +7,7 @@ with.
     alpha such that the entropy of pi is H = -dim(a):   minimizes  -log alpha (log pi + H)
 
 The losses are those of CQL without its conservative term (`core.critics`); here they learn from a replay that grows.
-One update: all gradients at the networks of before, then every step, then the target of Q.
+One update: all gradients at the old networks, then every step, then the target of Q.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.validation import validate
-from odice.core.critics import Critic, sac_policy_loss, sac_value
+from odice.core.critics import Critic, critic_loss, sac_policy_loss, sac_value
 from odice.core.learner import Learned, Learner
 from odice.core.optim import polyak
 from odice.core.policies import SquashedPolicy
@@ -82,10 +82,6 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
             log_alpha=policy_learner.init(jnp.zeros(())),
         )
 
-    def critic_loss(critic: Critic, batch: Batch, td_target: Float[Array, " b"]):
-        q = critic(batch.obs, batch.action)
-        return jnp.sum(jnp.mean(jnp.square(q - td_target[None]), axis=1)), jnp.mean(q)
-
     def update(state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         key_policy, key_next = jax.random.split(key)
         alpha, pi, q = jnp.exp(state.log_alpha.params), state.policy.params, state.critic.params
@@ -94,7 +90,7 @@ def sac(cfg: SACConfig, spec: Spec) -> Algo:
         )
         after = sac_value(pi, state.target, alpha, batch.next_obs, key_next)
         td_target = batch.reward + cfg.discount * batch.mask * after
-        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(q, batch, td_target)
+        (error, q_mean), q_gradient = jax.value_and_grad(critic_loss, has_aux=True)(q, td_target, batch)
         log_alpha = policy_learner.step(state.log_alpha, -(log_pi + entropy))
         policy = policy_learner.step(state.policy, pi_gradient)
         critic = critic_learner.step(state.critic, q_gradient)

@@ -1,4 +1,4 @@
-"""Numbers that an update adapts to the data: the divergence's temperature, and the threshold of what is imitated.
+"""Numbers that an update adapts to the data: the divergence's temperature, and the threshold of imitation.
 
 Both are steered by the effective sample size (ESS) of weights, the share of the data that is really used. For Pearson's
 chi-square and weights of mean 1 it is the divergence itself: ESS = 1 / (1 + E[(w - 1)^2]). So holding it is staying

@@ -1,4 +1,4 @@
-"""Action values Q(s, a): twin networks for continuous and discrete actions, and what is regressed onto them."""
+"""Action values Q(s, a): twin networks for continuous and discrete actions, and the losses that train them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from odice.core.networks import MLP, each_head
 from odice.core.policies import draw
-from odice.types import Spec
+from odice.types import Batch, Spec
 
 Heads = Float[Array, "heads *b"]
 
@@ -80,6 +80,12 @@ def huber(u: Float[Array, "*n"], delta: float) -> Float[Array, "*n"]:
     """u^2 / 2 for |u| <= delta, and from there on its tangent."""
     inside = jnp.clip(u, -delta, delta)
     return inside * (u - 0.5 * inside)
+
+
+def critic_loss(critic: Critic, target: Float[Array, " b"], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The squared errors of all heads against one target, added; and the mean of Q."""
+    q = critic(batch.obs, batch.action)
+    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1)), jnp.mean(q)
 
 
 # --- soft actor-critic ---------------------------------------------------------------------------------------------

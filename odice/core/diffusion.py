@@ -1,4 +1,4 @@
-"""Diffusion of actions: noise that turns an action into a normal draw, networks that take it out again, and a solver.
+"""Diffusion of actions: the noise schedule, the networks that predict the noise, and a solver that removes it.
 
 With the variance-preserving schedule, for t from 0 to 1, b0 = 0.1 and b1 = 20,
 
@@ -6,10 +6,10 @@ With the variance-preserving schedule, for t from 0 to 1, b0 = 0.1 and b1 = 20,
     log alpha_t = -(b1 - b0) t^2 / 4 - b0 t / 2,    sigma_t^2 = 1 - alpha_t^2
 
 A network that predicts e from (s, a_t, t) knows the score of what is noised: grad log p(a_t | s) = -E[e | a_t, s] /
-sigma_t. Ours gives v, and the noise is e = sigma_t a_t + alpha_t v: where all is noise, this is right without learning.
-From the score the probability-flow equation goes back from noise to an action. Its solver here is DPM-Solver++ of
-second order in its single-step form (Lu et al., 2022): with D = (x - sigma_t e) / alpha_t = alpha_t x - sigma_t v, the
-action that the noised one x seems to come from, every step is a combination of what is there already,
+sigma_t. Ours gives v, and the noise is e = sigma_t a_t + alpha_t v, which is almost right at t = 1 whatever v is. From
+the score the probability-flow equation leads back from noise to an action. Its solver here is DPM-Solver++ of second
+order in its single-step form (Lu et al., 2022): with D = (x - sigma_t e) / alpha_t = alpha_t x - sigma_t v, the action
+that the noised one x seems to come from, every step is a combination of what is there already,
 
     x <- keep x + keep_before x_before + new D + old D_before
 
@@ -77,7 +77,7 @@ class TimeMLP(eqx.Module):
 
 
 class Noised(NamedTuple):
-    """Actions with noise of a time, and what is in it."""
+    """Noised actions, with the time and the noise of each."""
 
     action: Float[Array, "*b act"]
     time: Float[Array, "*b"]
@@ -124,7 +124,7 @@ def solver_table(steps: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solve(noise: Float[Array, "*b act"], steps: int, clean: Any) -> Float[Array, "*b act"]:
-    """From noise to actions. `clean(x, t, alpha, sigma)` is D, the action that x seems to come from."""
+    """Turn noise into actions. `clean(x, t, alpha, sigma)` is D, the estimate of the action without noise."""
     times, table = solver_table(steps)
     rows = jnp.asarray(np.column_stack([times, table]), noise.dtype)
 
@@ -139,7 +139,7 @@ def solve(noise: Float[Array, "*b act"], steps: int, clean: Any) -> Float[Array,
 
 
 class Sampler(NamedTuple):
-    """All that is needed to act by diffusion: what a policy file stores."""
+    """The networks and tables that acting by diffusion needs: what a policy file stores."""
 
     score: MLP
     guidance: MLP | None

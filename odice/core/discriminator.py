@@ -1,4 +1,4 @@
-"""Telling demonstrations from other data: the log ratio of their densities, learnt by classification.
+"""The log density ratio of demonstrations and other data, learnt by classification.
 
     c  minimizes  E_expert[-log sigmoid(c)] + E_union[-log(1 - sigmoid(c))] + k E[(||grad c|| - 1)^2]
 
@@ -24,7 +24,7 @@ def classification_loss(expert: Float[Array, "*b"], union: Float[Array, "*n"]) -
 
 
 def log_odds(logit: Float[Array, "*b"], smooth: float) -> Float[Array, "*b"]:
-    """log p / (1 - p) with p = sigmoid(logit): the logit itself, held back at both ends if `smooth` > 0.
+    """log p / (1 - p) with p = sigmoid(logit): the logit itself, bounded at both ends if `smooth` > 0.
 
     -log(1 / (p + smooth) - 1 + smooth) is DemoDICE's form; 1e-3 keeps it between -6.9 and 13.8.
     """

@@ -21,7 +21,7 @@ from odice.types import Batch
 
 
 class NextState(NamedTuple):
-    """What averages the residual over next states; it owns its state."""
+    """An average of the residual over next states; it owns its state."""
 
     init: Callable[[PRNGKeyArray], Learned[Critic]]
     residual: Callable[[Any, Ensemble, Batch], Heads]
@@ -31,7 +31,7 @@ class NextState(NamedTuple):
 
 
 def next_state(learner: Learner, make: Callable[[PRNGKeyArray], Critic]) -> NextState:
-    """A critic of the networks that `make` gives, trained by `learner`."""
+    """The average by a critic, which `make` makes and `learner` trains."""
 
     def residual(state: Learned[Critic], value: Ensemble, batch: Batch) -> Heads:
         return state.params(batch.obs, batch.action) - value(batch.obs)

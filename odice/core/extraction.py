@@ -24,13 +24,13 @@ What is dropped is chi-square's. With KL the reference code weighs by the ratio 
 
 @runtime_checkable
 class Density(Protocol):
-    """Whatever has log pi(a|s)."""
+    """A policy with log pi(a|s)."""
 
     def log_prob(self, obs: Any, action: Any) -> Float[Array, " b"]: ...
 
 
 class Extraction(NamedTuple):
-    """How residuals become weights of imitation; it owns its state, as an optax transformation does."""
+    """From residuals to imitation weights; it owns its state, as an optax transformation does."""
 
     init: Callable[[PRNGKeyArray], Any]
     weigh: Callable[..., tuple[Float[Array, " b"], Any, dict[str, Float[Array, ""]]]]

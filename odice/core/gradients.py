@@ -7,7 +7,7 @@ backward one B (through V(s')). A rule turns the pair into one gradient:
     semi         F                           V(s') frozen, as in TD learning
     orthogonal   F + eta (B - kappa F),      kappa = <F, B> / <F, F>    (O-DICE)
 
-so a rule is three numbers: how much of B (`eta`), whether B is projected off F (`project`), and whether the frozen
+so a rule is three settings: how much of B (`eta`), whether B is projected off F (`project`), and whether the frozen
 sides of the two residuals come from a target network (`use_target`). All parameters count as one vector: the heads of a
 twin network are projected as one, once per batch.
 """

@@ -1,4 +1,4 @@
-"""How parameters learn: an optimizer, its schedule and an average of what it passes through, as two pure functions.
+"""How parameters learn: an optimizer, its schedule and an average of the parameters, as two pure functions.
 
 A `Learner` closes over hyper-parameters; what changes is a `Learned`, a pytree that goes into an algorithm's state:
 
@@ -77,9 +77,6 @@ class Learner(NamedTuple):
 
 
 def running_mean(mean: Params, latest: Params, updates: Int[Array, ""], window: float) -> Params:
-    """The mean over the last 1/`window` of all updates so far.
-
-    It needs no length of the run, and forgets the beginning.
-    """
+    """The mean over about the last 1/`window` of the updates so far, whatever the length of the run."""
     share = jnp.minimum(1.0, window / (updates + 1.0))
     return jax.tree.map(lambda m, x: m + share * (x - m), mean, latest)

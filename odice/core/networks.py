@@ -125,7 +125,7 @@ class MLP(eqx.Module):
 
 
 def along_last(vector: Array | np.ndarray, x: Array) -> Array | np.ndarray:
-    """A per-feature vector, given the rank of `x` in words: rank promotion is an error in the tests."""
+    """A per-feature vector, reshaped to the rank of `x`: implicit rank promotion is an error in the tests."""
     return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
 
 

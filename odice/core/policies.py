@@ -185,9 +185,9 @@ def unsquash(action: Array) -> Array:
 class SquashedPolicy(eqx.Module):
     """tanh of a diagonal Gaussian whose mean and spread come from one network.
 
-    log std = `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output
-    itself. It stays between `log_std_min` and 2 because it is cut there (`spread="clip"`), or because a tanh maps every
-    number into that interval ("tanh", ValueDICE and IQ-Learn): so its gradient never ends.
+    log std is `affine[0]` * output + `affine[1]`, two learnt numbers, where `affine` is given (CQL); else the output
+    itself. It stays between `log_std_min` and 2 because it is clipped there (`spread="clip"`), or because a tanh maps
+    every number into that interval ("tanh", ValueDICE and IQ-Learn), which leaves a gradient everywhere.
     """
 
     network: MLP
@@ -288,6 +288,16 @@ class SquashedMixture(eqx.Module):
 
 
 # --- expectations ------------------------------------------------------------------------------------------------
+
+
+def target_entropy(given: float | None, spec: Spec) -> float:
+    """The entropy at which soft actor-critic holds a policy: `given`, or its usual default for the action space.
+
+    That is minus the action's dimension; for a finite set 0.1 log(number of actions).
+    """
+    if given is not None:
+        return given
+    return 0.1 * math.log(spec.action_dim) if spec.discrete else -float(spec.action_dim)
 
 
 class Draws(NamedTuple):

@@ -1,4 +1,4 @@
-"""Q-form DICE: the residual pair, and what an imitation algorithm needs around it.
+"""Q-form DICE: the residual pair, its losses, and the values, penalty and recovered reward that go with them.
 
     minimize over Q   E_D[l V(s) + lam alpha f*(R / alpha)],      R = gamma m V(s') - Q(s, a),   m = 1 - terminated
     V(s) = E_{a ~ pi}[Q(s, a) - T log pi(a|s)]

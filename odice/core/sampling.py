@@ -1,4 +1,4 @@
-"""Which rows a batch holds: a pure function of (seed, step).
+"""The rows of a batch, a pure function of (seed, step).
 
 So a resumed run sees the batches an uninterrupted one would have seen, and N seeds under one `vmap` see the batches of
 N separate runs.
@@ -23,7 +23,7 @@ def step_keys(loop_key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[PRNGKeyArra
 
 
 def sample_rows(rows_key: PRNGKeyArray, batch_size: int, size: int | Int[Array, ""]) -> Int[Array, " b"]:
-    """Uniform with replacement."""
+    """Draw row numbers uniformly, with replacement."""
     return jax.random.randint(rows_key, (batch_size,), 0, size)
 
 
@@ -37,7 +37,15 @@ def sample_batches(
 def sample_apart(
     loop_key: PRNGKeyArray, steps: Int[Array, " k"], batch_size: int, size: int, stream: int
 ) -> Int[Array, "k b"]:
-    """What else goes with the batches of these steps, drawn apart from the rows and from every other `stream`."""
+    """Further draws for the batches of these steps, independent of their rows and of every other `stream`.
+
+    Args:
+        loop_key: The key of the updates (`seed_keys`).
+        steps: The steps of the batches.
+        batch_size: Draws for each batch.
+        size: The draws are numbers below this.
+        stream: `INITIAL`, `EXPERT` or `CHOSEN`.
+    """
 
     def one(step):
         return sample_rows(jax.random.fold_in(step_keys(loop_key, step)[0], stream), batch_size, size)
@@ -46,5 +54,5 @@ def sample_apart(
 
 
 INITIAL, EXPERT, CHOSEN = 1, 2, 3
-"""Streams of `sample_apart`: episodes whose first observations, demonstrations and chosen rows whose transitions go
-with a batch."""
+"""Streams of `sample_apart`: numbers of episodes, whose first observations go with a batch; of demonstrations; and of
+rows that the policy learns from."""

@@ -1,4 +1,4 @@
-"""How often a policy visits states, relative to the data: w(s) = d^pi(s) / d_D(s), from its ratio of actions.
+"""The visitation ratio of states, w(s) = d^pi(s) / d_D(s), learned from the ratio of actions.
 
 Semi-gradient values give the ratio of a policy's actions to the data's, w(a|s) = pi(a|s) / pi_D(a|s). The visits d of
 that policy obey the Bellman flow  d(s) = (1 - gamma) p0(s) + gamma sum P(s | s', a') w(a'|s') pi_D(a'|s') d(s'),  and
@@ -13,7 +13,7 @@ f*, so a second network learns it, and one sample gives an unbiased gradient of 
     e    minimizes  E_D[(w(a|s) (gamma m nu(s') - nu(s)) - e(s))^2]
     nu   descends   (1 - gamma) grad nu(s0) + w(s) w(a|s) (gamma m grad nu(s') - grad nu(s))
 
-One step: e with the nu of before, then nu with the new e.
+One step: e with the old nu, then nu with the new e.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odice.types import Batch
 
 
 class Visits(NamedTuple):
-    """What is learned."""
+    """The two networks of the estimator."""
 
     nu: Learned[Ensemble]
     flow: Learned[Ensemble]
@@ -60,7 +60,7 @@ def state_ratio(
     discount: float,
     gradient_penalty: float = 0.0,
 ) -> StateRatio:
-    """w(s) with the networks that `make` gives; slopes of nu above 5 are penalised."""
+    """The estimator of w(s), with two networks from `make`; slopes of nu above 5 are penalised."""
 
     def init(key) -> Visits:
         key_nu, key_flow = jax.random.split(key)

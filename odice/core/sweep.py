@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What one layer leaves behind: what went in, and the deltas of unit cotangents."""
+    """What the gradient of one layer needs: its inputs, and the deltas of unit cotangents."""
 
     inputs: Columns
     delta: Columns
@@ -63,7 +63,7 @@ def vjp(point: Point, network: Ensemble | Critic) -> tuple[Heads, Callable[[Head
 
 
 def sweep(net: MLP, inputs: Float[Array, "b n"]) -> tuple[Float[Array, " b"], list[Layer]]:
-    """Up the network, and down again with cotangents of 1."""
+    """Evaluate a network, and pull cotangents of 1 back through it."""
     z = x = inputs.T
     known, backs = [], []
     for i, weight in enumerate(net.weights):
@@ -93,7 +93,7 @@ def sweep(net: MLP, inputs: Float[Array, "b n"]) -> tuple[Float[Array, " b"], li
 
 
 def gradient(net: MLP, layers: list[Layer], cotangent: Float[Array, " b"]) -> MLP:
-    """The gradient of sum_i cotangent_i V(s_i), from what a sweep left behind."""
+    """The gradient of sum_i cotangent_i V(s_i), from the layers of a sweep."""
     weights, biases, scales, shifts = [], [], [], []
     for layer in layers:
         delta = layer.delta * cotangent[None]

@@ -43,7 +43,7 @@ class Frozen(NamedTuple):
 
 
 def freeze(rule: Rule, v: Heads, v_next: Heads, v_target: Heads, v_next_target: Heads) -> Frozen:
-    """What stands still while the other side moves: the target's minimum, or the online values themselves."""
+    """The values without gradient: the minimum over the target's heads; without a target, the online values."""
     if not rule.use_target:
         return Frozen(jax.lax.stop_gradient(v), jax.lax.stop_gradient(v_next))
     pessimistic = lambda target, like: jnp.broadcast_to(jnp.min(target, axis=0, keepdims=True), like.shape)
@@ -114,7 +114,7 @@ def value_gradient(
         divergence: f.
         lam: weight of f*(R) against (1 - lam) V(s).
         discount: gamma.
-        offset: added to what both networks say.
+        offset: added to the values of both networks.
         excess: see `losses`.
         expected: see `losses`.
         diagnose: also measure the two gradients.

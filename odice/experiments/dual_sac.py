@@ -12,7 +12,7 @@ The rules are those of `core.gradients`: F + B, F, or F with the projected B. Vb
 gradient, V itself. f is Pearson's, in units of `temperature`. V has no entropy in it. A study
 (docs/research/online.md), not an algorithm of the registry: it needs an environment.
 
-One update: all gradients at the networks of before, then every step, then the target of V.
+One update: all gradients at the old networks, then every step, then the target of V.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def test_choices_are_learnt_too(name):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("demo-dice", {"alpha": -0.1}, "alpha must be at least 0"),
+        ("demo-dice", {"alpha": -0.1}, "alpha must be a finite number of at least 0"),
         ("demo-dice", {"smooth": 1.0}, "smooth must lie in"),
         ("smodice", {"discriminator_steps": 0}, "discriminator_steps must be at least 1"),
         ("smodice", {"discriminator_penalty": float("nan")}, "discriminator_penalty"),

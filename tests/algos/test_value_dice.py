@@ -100,7 +100,7 @@ def test_the_last_layer_of_the_critic_has_no_bias():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"gradient_penalty": -1.0}, "gradient_penalty must be at least 0"),
+        ({"gradient_penalty": -1.0}, "gradient_penalty must be a finite number of at least 0"),
         ({"orthogonal_penalty": float("nan")}, "orthogonal_penalty"),
         ({"discount": 1.5}, "discount"),
         ({"critic_lr": -1.0}, "critic_lr"),
