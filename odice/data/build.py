@@ -1,4 +1,4 @@
-"""From step-by-step arrays to a Dataset: the one place where rows become episodes.
+"""From arrays of steps to a Dataset: the one place where rows become episodes.
 
 Every reader ends here, so that flags, unfinished tails, missing next observations, dtypes and shapes are treated alike
 whatever the file was. Arrays may be anything that can be sliced (an open HDF5 data set too): they are read once, in
@@ -54,14 +54,26 @@ def from_steps(
     meta: Meta | None = None,
     allocate: Allocate = in_memory,
 ) -> Dataset:
-    """A Dataset from one row per step.
+    """Make a Dataset from arrays with one row per step.
 
     A row ends its episode if `terminated` or `truncated` says so, if the number in `episode` changes after it, or if it
-    is the last. An episode that ends without a flag is kept as truncated, with an `UnfinishedEpisodeWarning`. The
-    observation after an episode's last step comes from `next_observations` (where `next_known`, if given, says that it
-    was recorded); without it `final_known` is false for that episode. Inside an episode the next observation is always
-    the following row; where `next_observations` disagrees, `meta.evidence["next_mismatch"]` says how often and where.
-    `discrete` overrides what the dtype of the actions says: integers are discrete, anything else is continuous.
+    is the last. An episode that ends without a flag is kept as truncated, with an `UnfinishedEpisodeWarning`.
+
+    Args:
+        observations: (steps, obs) what was known before each action.
+        actions: (steps, act), or (steps,) numbers of discrete actions.
+        rewards: (steps,).
+        terminated: (steps,) flags: the world ended with this step.
+        truncated: (steps,) flags: the log ended with this step, the world went on.
+        episode: (steps,) a number or name that changes from one episode to the next.
+        next_observations: (steps, obs). Only those of last steps are kept; inside an episode the next observation is
+            the following row, and `meta.evidence["next_mismatch"]` says how often and where the two differ.
+        next_known: (steps,) flags: `next_observations` was recorded in this row; by default everywhere.
+        costs: (steps,).
+        propensities: (steps,) the probability with which each action was chosen.
+        discrete: Whether actions are discrete; by default if they are integers.
+        meta: What is known of the data besides.
+        allocate: Makes the arrays; by default in memory.
     """
     meta = meta or Meta()
     where = meta.source
@@ -112,7 +124,7 @@ def from_episodes(
     meta: Meta | None = None,
     allocate: Allocate = in_memory,
 ) -> Dataset:
-    """A Dataset from a list of episodes: `Episode`s, or mappings with `observations`, `actions`, `rewards` and flags.
+    """Make a Dataset of episodes: `Episode`s, or mappings with `observations`, `actions`, `rewards` and flags.
 
     With T actions an episode has T + 1 observations, or T if the final one was not recorded. A flag is one boolean for
     the episode, or one per step, under any of its usual names (`data.names`). A flag inside an episode cuts it there.
@@ -177,7 +189,7 @@ def flag_column(name: str, value: Any, n: int, where: str) -> np.ndarray:
 
 
 def _boundaries(n, terminated, truncated, episode, where):
-    """The last row of each episode, (terminated, truncated) of each, and what was odd about them."""
+    """The last row of each episode, (terminated, truncated) of each, and evidence of missing or early flags."""
     term = np.zeros(n, bool) if terminated is None else flag_column("terminated", terminated, n, where)
     trunc = np.zeros(n, bool) if truncated is None else flag_column("truncated", truncated, n, where)
     last = term | trunc

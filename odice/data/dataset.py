@@ -65,9 +65,8 @@ class Dataset:
     truncated: np.ndarray  # (episodes,) bool
     final_known: np.ndarray  # (episodes,) bool
     meta: Meta = field(default_factory=Meta)
-    costs: np.ndarray | None = (
-        None  # (steps,) float32: the cost of each step, apart from its reward, where the source has one
-    )
+    costs: np.ndarray | None = None
+    """(steps,) float32: the cost of each step, apart from its reward, where the source has costs."""
     propensities: np.ndarray | None = None
     """(steps,) float32: the probability with which each action was chosen, where the source says so."""
 

@@ -1,8 +1,8 @@
 """Several data sets as one, and one in the encoding of another.
 
-Two tables number their words each for itself: `b` may be action 1 in the one and action 0 in the other. So before data
-sets are joined, or a policy meets a log that it was not trained on, one is translated into the encoding of the other by
-the names of its columns and words; what has no counterpart is refused by name.
+Every table numbers its own words: `b` may be action 1 in one and action 0 in another. So before data sets are joined,
+or a policy is evaluated on another log, one is translated into the encoding of the other by the names of its columns
+and words; what has no counterpart is refused by name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`odice.load`: one door for every kind of source.
+"""`odice.load`: load a data set, whatever kind of source it is in.
 
-What a source is, is decided by looking, in this order: a Python object, a file or folder that exists, a data set that
-odice brings along, a legacy D4RL name, a Minari id. Each kind has a reader, `read(source, **options) -> Dataset`, in a
-module that is imported only when it is needed. Readers of your own join them with `register_reader`.
+The first of these that fits decides: a Python object, a pattern of files or a bucket, a file or folder that exists, a
+data set that comes with odice, a legacy D4RL name, a name of OGBench's, a Minari id. Each kind has a reader,
+`read(source, **options) -> Dataset`, in a module that is imported only when it is needed. `register_reader` adds your
+own.
 """
 
 from __future__ import annotations
@@ -54,11 +55,14 @@ BUNDLED = "bundled/"
 
 
 def register_reader(name: str, read: Reader, suffixes: Iterable[str] = ()) -> None:
-    """Make `read(source, *, options) -> Dataset` the reader of the format `name`, and of files with these suffixes.
+    """Add a reader of your own to `odice.load`.
 
-    It is handed the `Path` of a file that exists, and any other source (a name, an object) as it is if `format=name`
-    says so. Its keyword-only parameters are the options that `odice.load` takes for it. End it with
-    `data.build.from_steps` or `from_episodes`. A name or a suffix can be given once.
+    Args:
+        name: The format: `odice.load(source, format=name)` calls the reader with any source, a file or not.
+        read: `read(source, *, options) -> Dataset`. It gets the `Path` of a file that exists, and any other source as
+            it is. Its keyword-only parameters are the options that `odice.load` takes for it. End it with
+            `data.build.from_steps` or `from_episodes`.
+        suffixes: Ends of file names that this reader reads, such as `.log`. A name or a suffix can be given once.
     """
     suffixes = tuple(suffix.lower() for suffix in suffixes)
     if name in READERS:
@@ -92,17 +96,19 @@ def load(
     encoding: Encoding | None = None,
     **options: Any,
 ) -> Dataset:
-    """Load a data set from wherever it is.
+    """Load a data set.
 
-    `source` is the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files, a pattern of
-    Parquet files (`logs/*.parquet`), also in a bucket (`s3://bucket/logs/*.parquet`), a legacy D4RL name
-    (`hopper-medium-v2`, looked for in `data_dir`, else in the folder that the variable ODICE_DATA names), OGBench's
-    single-task name (`cube-single-play-singletask-v0`, in the same folder), a Minari id
-    (`mujoco/hopper/medium-v0`), the name of a data set that odice brings along (`bundled/hopper-replay`), a dict of
-    arrays, a list of episodes, a `minari.MinariDataset` or a `Dataset`.
-    `format` says which reader to use where looking is not enough; `options` are the reader's own.
-    `encoding` is how words and missing values become numbers, where that is not for this log to decide: that of a
-    policy (`policy.encoding`) or of another data set (`dataset.encoding`).
+    Args:
+        source: One of: the path of a file (D4RL HDF5, NPZ, HDF5, Parquet, CSV) or of a folder of such files; a pattern
+            of Parquet files, also in a bucket (`s3://bucket/logs/*.parquet`); a legacy D4RL name
+            (`hopper-medium-v2`); OGBench's single-task name (`cube-single-play-singletask-v0`); a Minari id
+            (`mujoco/hopper/medium-v0`); a data set that comes with odice (`bundled/hopper-replay`); a dict of arrays; a
+            list of episodes; a `minari.MinariDataset`; a `Dataset`.
+        format: The reader to use, where name and content do not decide it.
+        data_dir: The folder of D4RL's and OGBench's files; by default the one that the variable ODICE_DATA names.
+        encoding: How words and missing values become numbers, if not as this log suggests: that of a policy
+            (`policy.encoding`) or of another data set (`dataset.encoding`).
+        **options: Those of the reader, such as `schema` for a table.
     """
     if isinstance(source, Dataset):
         return source if encoding is None else recode(source, encoding)
@@ -117,7 +123,7 @@ def load(
 
 
 def find(source: Any, *, format: str | None = None, data_dir: str | Path | None = None) -> Source:
-    """Decide what a source is, without reading it."""
+    """Find out which reader a source needs, without reading it."""
     if format is not None and format not in READERS:
         raise unknown_name("data format", format, READERS)
     if not isinstance(source, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""A data set in numbers, as plain JSON: the first half of what the doctor says."""
+"""A data set in numbers, as plain JSON: the summary of the doctor's report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ BINS = 20
 
 
 def summarize(scan: Scan) -> dict[str, Any]:
+    """Return sizes, returns, lengths, and ranges of rewards, actions and observations."""
     data = scan.dataset
     meta, spec = data.meta, data.spec
     reference = (meta.ref_min, meta.ref_max)

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 Advice = Literal["try it on a small scale", "go on as before", "nothing can be said"]
 TRY, STAY, OPEN = "try it on a small scale", "go on as before", "nothing can be said"
 SURE = f"{100 * (1 - ALPHA):.3g} % sure"
-"""Of everything that is said about the policy which was chosen, however many it was chosen from."""
+"""The confidence of all statements about the chosen policy together, however many it was chosen from."""
 
 
 def number(value: float | None) -> str:
-    """Three digits are enough for a person who decides."""
+    """Format with three significant digits."""
     return html.number(value, 3)
 
 
 def signed(value: float) -> str:
-    """The same with its sign."""
+    """Format with three significant digits and the sign."""
     return f"{'+' if value >= 0 else '−'}{number(abs(value))}"
 
 

@@ -52,9 +52,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 
 
 def usual_candidates(rows: int) -> dict[str, dict[str, Any]]:
-    """Return the candidates for so many rows of training.
+    """Return the candidates for a log with so many rows of training.
 
-    Of a short log `auto` needs most episodes, however far it may go; then there is one of it.
+    On a short log `auto` selects the same episodes at both distances; then one of the two is left out.
     """
     near, far = (enough(SHARES[distance], rows) for distance in ("near", "far"))
     return {name: each for name, each in CANDIDATES.items() if near > far or each.get("distance") != "far"}
@@ -92,7 +92,7 @@ def train_candidates(
     say: Say = print,
     quiet: bool = False,
 ) -> dict[str, Run]:
-    """Train all candidates; the runs by their names, without those that diverged.
+    """Train all candidates, and return their runs by name, without those that diverged.
 
     Args:
         data: The log.
@@ -105,8 +105,8 @@ def train_candidates(
     """
     each = [_candidate(data, name, {**shared, **options}, folder) for name, options in wanted.items()]
     left = [one for one in each if not one.finished]
-    if beside := [one for one in left if one.place.name != _plain(one.name)]:
-        there, now = ", ".join(_plain(one.name) for one in beside), ", ".join(one.place.name for one in beside)
+    if renamed := [one for one in left if one.place.name != _plain(one.name)]:
+        there, now = ", ".join(_plain(one.name) for one in renamed), ", ".join(one.place.name for one in renamed)
         say(
             f"what is in {folder / 'candidates'} as {there} was not made from this log, schema and options, and stays "
             f"as it is; trained now as {now}"
@@ -146,7 +146,7 @@ def _candidate(data: Dataset, name: str, options: Mapping[str, Any], folder: Pat
 
 
 def _plain(name: str) -> str:
-    """A candidate's name as that of a folder."""
+    """A candidate's name as the name of a folder."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "candidate"
 
 

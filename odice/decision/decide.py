@@ -228,10 +228,10 @@ class Task:
 
 
 def _preference(item: Ranked, judgment: Judgment | None) -> tuple[bool, ...]:
-    """What decides among the candidates before their rank: better, passed by the health check, within the limit for
-    sure, not surely above it.
+    """The key by which the best candidate is chosen; equal keys are decided by rank.
 
-    Where today is above the limit, to be within it comes first.
+    In this order: the answer "better", not refused by the health check, surely within the limit on the cost, not surely
+    above it. If today's practice breaks the limit, a candidate that keeps it comes first.
     """
     limit = None if judgment is None else judgment.keeps_limit
     better = item.verdict.answer == "better" and not item.refused and limit != "broken"

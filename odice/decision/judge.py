@@ -19,8 +19,8 @@ from odice.evaluation.ope.held_out import evaluation_episodes
 from odice.evaluation.ope.intervals import Interval
 from odice.policy.policy import Policy
 
-WHOLE = 0.9
-"""Share of the episodes that must be whole within the steps that count."""
+COMPLETE = 0.9
+"""Share of the episodes that must be complete within the steps that count."""
 
 Limit = Literal["kept", "broken", "not known"]
 
@@ -89,7 +89,10 @@ class Judgment:
 
 
 def effect(name: str, estimates: Estimates) -> Effect:
-    """Return the widest range of the estimators that the verdict rests on, or of those that can be used."""
+    """Summarize estimates as one change: the mean of their means, with the range that covers all their intervals.
+
+    Counted are the estimators that the verdict rests on; without any, those that are usable.
+    """
     found = estimates.estimates
     usable = [key for key, one in found.items() if not one.unusable]
     by = tuple(key for key in estimates.verdict.witnesses if key in found) or tuple(usable) or ("fqe",)
@@ -100,14 +103,14 @@ def effect(name: str, estimates: Estimates) -> Effect:
 
 
 def steps_that_count(data: Dataset) -> int | None:
-    """Return the most steps within which nine of ten episodes are whole; None if that is the longest episode.
+    """Return the most steps within which nine of ten episodes are complete; None if that is the longest episode.
 
-    An episode is whole within n steps if it terminates by then or has at least n steps. Where a log only stops, as a
+    An episode is complete within n steps if it terminates by then or has at least n steps. Where a log only stops, as a
     weekly panel does, longer episodes would be compared with shorter ones.
     """
     lengths, longest = data.lengths, int(data.lengths.max())
     for steps in np.unique(lengths)[::-1]:
-        if np.mean((lengths >= steps) | data.terminated) >= WHOLE:
+        if np.mean((lengths >= steps) | data.terminated) >= COMPLETE:
             return None if steps == longest else int(steps)
     return 1
 

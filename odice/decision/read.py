@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 Ask = Callable[[Question, Proposal], str]
 """Answers a question about a proposal; an empty answer takes the default."""
 QUIET = ("unfinished",)
-"""Findings that a decision deals with itself."""
+"""Codes of findings that are not reported, because a decision accounts for them."""
 
 
 def is_table(log: Any) -> bool:

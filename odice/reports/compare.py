@@ -201,7 +201,7 @@ class Comparison:
 
     @cached_property
     def ranked(self) -> tuple[list[str], dict[str, list[Group]]]:
-        """The same for what only compares runs on one data set, where returns do as well."""
+        """The data sets and methods of statistics that compare runs within a data set only, where returns will do."""
         return _shared([group for group in self.groups if len(group.finals)])
 
     @cached_property

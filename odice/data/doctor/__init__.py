@@ -84,7 +84,7 @@ _RANK = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor saw: numbers about the data set, and findings with the worst first."""
+    """Numbers about a data set, and the findings, the worst first."""
 
     summary: dict[str, Any]
     findings: tuple[Finding, ...]
@@ -99,7 +99,7 @@ class Report:
 
 
 def inspect(dataset: Dataset) -> Report:
-    """Look the data set over: one pass for the numbers, one for the jumps, in blocks where the data are on disk."""
+    """Run all checks on a data set: one pass for the numbers, one for the jumps; data on disk are read in blocks."""
     # Numbers near the ends of float32 overflow in squares; the findings name them. The products are small: on a busy
     # machine BLAS's threads wait for each other longer than one of them works.
     with np.errstate(all="ignore"), threadpool_limits(1, "blas"):
@@ -111,7 +111,7 @@ def inspect(dataset: Dataset) -> Report:
 
 
 def check(dataset: Dataset, allow: Iterable[str] = ()) -> Report:
-    """Inspect, and refuse a data set with errors that are not allowed by their code (`"all"` allows every one)."""
+    """Inspect a data set, and raise an `OdiceError` if it has errors whose codes are not in `allow` (`"all"`: any)."""
     allowed = set(allow)
     for code in allowed - {"all"}:
         if code not in CODES:

@@ -1,8 +1,8 @@
 """What can be wrong with a log: one function per defect, each yields `Finding`s.
 
-A check uses numbers, never names. `error` is for what is certain and makes training wrong, `warning` for what
-is very likely a mistake, `note` for what a person should know. A false alarm costs trust, so every threshold stands
-well away from what clean data show; the comment next to it says why.
+A check looks at numbers, never at the names of columns. `error` is for what is certain and makes training wrong,
+`warning` for what is very likely a mistake, `note` for what a person should know. A false alarm costs trust, so every
+threshold stands well away from what clean data show; the comment next to it says why.
 """
 
 from __future__ import annotations

@@ -76,26 +76,28 @@ class Scan:
 
 
 def scan(dataset: Dataset, sample: int = SAMPLE) -> Scan:
+    """Walk through a data set once; `sample` rows are kept for quantiles and regressions."""
     width = dataset.observations.shape[1]
     names = _layout(dataset, width)
     actions = dataset.actions if not dataset.discrete else dataset.actions[:, None]
     act_names = tuple(f"action[{i}]" for i in range(actions.shape[1])) if not dataset.discrete else ("action",)
     return Scan(
         dataset,
-        _look(names, dataset.observations, sample),
-        _look(act_names, actions, sample),
-        _look(("reward",), dataset.rewards[:, None], sample),
+        _measured(names, dataset.observations, sample),
+        _measured(act_names, actions, sample),
+        _measured(("reward",), dataset.rewards[:, None], sample),
     )
 
 
 def _layout(dataset: Dataset, width: int) -> tuple[str, ...]:
+    """A name for every number of an observation."""
     layout = dataset.meta.obs_layout
     if layout and sum(size for _, size in layout) == width:
         return tuple(f"{name}[{i}]" if size > 1 else name for name, size in layout for i in range(size))
     return tuple(f"observation[{i}]" for i in range(width))
 
 
-def _look(names: tuple[str, ...], values: np.ndarray, sample: int) -> Columns:
+def _measured(names: tuple[str, ...], values: np.ndarray, sample: int) -> Columns:
     n, width = values.shape
     bad, first = np.zeros(width, np.int64), np.full(width, -1, np.int64)
     low, high = np.full(width, np.inf), np.full(width, -np.inf)

@@ -3,8 +3,8 @@
 If the log says with which probability each action was chosen (`propensity`), that is used. Otherwise the behavior is
 cloned from the log by a regression on random features (`features`; logistic for discrete actions), cross-fitted: the
 episodes are cut into five parts, and the probabilities in each part come from a regression on the four others. The
-penalty is the one that predicts the parts left out best; if none predicts them better than the actions' overall
-frequencies, those are used.
+penalty is the one that predicts the first part best. If the regressions predict the left-out parts no better than the
+actions' overall frequencies (or their mean), those are used.
 
 | actions    | weight pi(a|s) / b(a|s)                       | the policy is outside the data where              |
 |------------|-----------------------------------------------|---------------------------------------------------|
@@ -114,7 +114,7 @@ def _cross_fit(log: Episodes, fold: np.ndarray, config: CloneConfig, seed: int) 
             out[fold == k] = fit(x[rows], log.action[rows], x[fold == k], penalty, log.spec.action_dim)
         return out
 
-    # The penalty is chosen on the first part: one more number than what it is used for.
+    # Choosing the penalty on one part only costs a fifth of the fits.
     first = fold == 0
     losses = {penalty: _loss(predicted(penalty, 1)[first], log.action[first]) for penalty in config.penalties}
     best = min(losses, key=lambda penalty: losses[penalty])

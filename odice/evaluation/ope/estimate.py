@@ -193,7 +193,7 @@ def _check(
 
 
 class Work:
-    """One log, its resamples, and what the estimators share.
+    """All estimators on one log, with the resamples and fits that they share.
 
     Args:
         log: The episodes, with what the policy does in them.
@@ -231,7 +231,7 @@ class Work:
         """Run the estimators and draw the conclusion.
 
         Args:
-            estimators: Of the DICE family, beside those that always run.
+            estimators: Of the DICE family, in addition to those that always run.
             source: The log's name.
             judged_by: A sentence: which episodes these are.
             trained_on: Whether the policy was trained on them.

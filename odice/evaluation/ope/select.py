@@ -73,7 +73,7 @@ class Selection:
 def select(
     candidates: Mapping[str, Candidate], data: Dataset, *, bounds: int | None = None, **settings: Any
 ) -> Selection:
-    """Judge candidates by a log and say which to take, if any.
+    """Evaluate candidates on a log, rank them, and say which to take, if any.
 
     Args:
         candidates: Policies by name.
