@@ -140,7 +140,8 @@ def judge(
     """
     options = {"discount": estimates.discount, "horizon": estimates.horizon, "seed": seed, "candidates": candidates}
     limit = limit if limit is not None or schema is None else schema.cost_limit
-    judged = evaluation_episodes(policy, data).data
+    episodes = evaluation_episodes(policy, data)
+    judged = episodes.data
     cost = None if data.costs is None else _effect_of("cost", policy, judged, judged.costs, options)
     if limit is not None and data.costs is None:
         raise OdiceError(f"{data.meta.source}: there is a limit on the cost and no cost; name its column as `cost`.")
@@ -149,15 +150,8 @@ def judge(
         for name in schema.outcomes:
             other = _with_reward(policy, log, schema, name)
             if other.n_episodes == data.n_episodes and other.n_steps == data.n_steps:
-                values = other.rewards if judged is data else evaluation_split(policy, other).rewards
-                outcomes.append(_effect_of(name, policy, judged, values, options))
+                outcomes.append(_effect_of(name, policy, judged, episodes.of(other).rewards, options))
     return Judgment(estimates, cost, limit, tuple(one for one in outcomes if one is not None))
-
-
-def evaluation_split(policy: Any, data: Dataset) -> Dataset:
-    """Return the episodes that were held out of the policy's training, of a log that differs in its rewards only."""
-    share = dict(policy.about.get("data") or {}).get("holdout") if isinstance(policy, Policy) else None
-    return data.split(share)[0] if isinstance(share, float) and 0 < share < 1 else data
 
 
 def _with_reward(policy: Any, log: str | Path, schema: Schema, name: str) -> Dataset:

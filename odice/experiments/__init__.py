@@ -1,1 +1,4 @@
-"""The paper's own questions: its toy world, its theorems as measurements, and the demo."""
+"""Studies of the paper and measurements of odice: toy world, theorems, tables, worlds, suite, benchmark, demo.
+
+The other packages do not need this one.
+"""

@@ -56,7 +56,7 @@ def rounds(case: Case, alpha: float, count: int = ROUNDS) -> Iterator[Round]:
 
 
 def rounds_study(case: Case) -> Iterator[Row]:
-    """Weights before and after the correction, round by round, beside d* of the best policy within the data."""
+    """Weights before and after the correction, round by round, next to d* of the best policy within the data."""
     best = best_policy(case.world, case.data > 0)
     optimum = visits(case.world, best, case.world.initial, case.world.discount) * ~case.world.terminal[:, None]
     for alpha in ALPHAS:

@@ -21,6 +21,12 @@ class EvaluationEpisodes(NamedTuple):
 
     data: Dataset
     origin: Origin
+    share: float | None = None
+    """The share of the log that was held out, where these are the held-out episodes."""
+
+    def of(self, other: Dataset) -> Dataset:
+        """The same episodes of a log that differs from the first in its rewards only."""
+        return other if self.share is None else other.split(self.share)[0]
 
     @property
     def sentence(self) -> str:
@@ -34,11 +40,15 @@ class EvaluationEpisodes(NamedTuple):
 
 
 def evaluation_episodes(candidate: Candidate, data: Dataset) -> EvaluationEpisodes:
-    """The episodes of `data` that the candidate was not trained on, or all of them if it was trained on each."""
+    """The episodes of a log that may be used to evaluate a candidate.
+
+    Of the log that a policy was trained on these are the episodes that its run held out, or all if it held out none. Of
+    any other log, and for a candidate that is no `Policy`, all.
+    """
     trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
     if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
         return EvaluationEpisodes(data, "another log")
     share = trained.get("holdout")
     if isinstance(share, float) and 0 < round(share * data.n_episodes) < data.n_episodes:
-        return EvaluationEpisodes(data.split(share)[0], "held out")
+        return EvaluationEpisodes(data.split(share)[0], "held out", share)
     return EvaluationEpisodes(data, "trained on")
