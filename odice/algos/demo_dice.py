@@ -33,8 +33,7 @@ class DemoDICEConfig(KLUnionConfig):
     """DemoDICE. Defaults follow the official code."""
 
     alpha: float = 0.0
-    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official default
-    0)."""
+    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official: 0)."""
 
 
 @register("demo-dice", DemoDICEConfig, **DECLARED)

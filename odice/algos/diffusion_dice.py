@@ -45,7 +45,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from odice.algos.health import CLAMPED_WEIGHTS, LARGE_WEIGHTS, VALUES_OF_RETURNS, WEIGHTS
-from odice.algos.implicit_q import Losses, Values, ValuesConfig, implicit_values
+from odice.algos.implicit_q import LENGTH, Losses, Values, ValuesConfig, implicit_values
 from odice.algos.registry import register
 from odice.algos.validation import positive, require
 from odice.core.critics import Critic, min_over_heads
@@ -159,7 +159,7 @@ def diffusion_dice(cfg: DiffusionDICEConfig, spec: Spec) -> Algo:
     unused = lambda q, v: jnp.ones_like(q)  # nothing is cloned with it
     losses = Losses(value=lambda q, v: jnp.mean(f.conjugate((q - v) / alpha) + v / alpha), weight=unused)
     values = implicit_values(cfg, losses, spec, adamw)
-    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
+    length = LENGTH if cfg.cosine_steps is None else cfg.cosine_steps
     score_learner, guidance_learner = Learner(cfg.score_lr, cosine_steps=length), adamw(cfg.guidance_lr)
     critic_learner = adamw(cfg.critic_lr)
 

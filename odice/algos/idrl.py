@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from odice.algos.health import WEIGHTS
-from odice.algos.implicit_q import Values, cloning_policy, implicit_values
+from odice.algos.implicit_q import LENGTH, Values, cloning_policy, implicit_values
 from odice.algos.registry import register
 from odice.algos.semi_dice import SemiDICEConfig, action_ratio, correction, semi_losses
 from odice.algos.validation import require
@@ -46,9 +46,6 @@ from odice.core.networks import Ensemble
 from odice.core.policies import Policy
 from odice.core.state_ratio import Visits
 from odice.types import Algo, Batch, Metrics, Spec
-
-LENGTH = 1_000_000
-"""Updates of all rounds outside of a run."""
 
 
 @dataclass(frozen=True)

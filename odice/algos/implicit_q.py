@@ -31,6 +31,8 @@ from odice.core.policies import LOG_STD_MIN, Policy, policy_network
 from odice.types import Algo, Batch, Metrics, Spec
 
 Rows = Float[Array, " b"]
+LENGTH = 1_000_000
+"""Length of a schedule outside of a run; a run fills in its own."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ def cloning_policy(cfg: ImplicitConfig, key: PRNGKeyArray, spec: Spec) -> Policy
 
 def implicit(cfg: ImplicitConfig, losses: Losses, spec: Spec) -> Algo:
     """The algorithm that a config and three losses make."""
-    length = 1_000_000 if cfg.cosine_steps is None else cfg.cosine_steps
+    length = LENGTH if cfg.cosine_steps is None else cfg.cosine_steps
     values, policy_learner = implicit_values(cfg, losses, spec), Learner(cfg.policy_lr, cosine_steps=length)
 
     def init(key) -> State:

@@ -31,8 +31,7 @@ class LobsDICEConfig(KLUnionConfig):
     """LobsDICE. Defaults follow the official code."""
 
     alpha: float = 0.1
-    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official default
-    0.1)."""
+    """alpha: how much the policy is held to the union; larger is nearer to cloning all of it (official: 0.1)."""
 
 
 @register("lobs-dice", LobsDICEConfig, **DECLARED)

@@ -1,7 +1,7 @@
 """The folder of a behavior policy's training: checkpoints, logs, and the policies that recipes need.
 
-A checkpoint holds the networks, the replay, the state of every environment, and two policies: the first that was
-good enough to count as *medium*, and the best. Everything random is a function of (seed, step), so a training that was
+A checkpoint holds the networks, the replay, the state of every environment, and two policies: the first that was good
+enough to count as *medium*, and the best. Everything random is a function of (seed, step), so a training that was
 interrupted ends with the same bytes as one that was not.
 """
 

@@ -164,8 +164,8 @@ def own_env(env: Callable[..., gymnasium.Env]) -> str:
 def _check_origin(env_id: str) -> None:
     """Refuse an environment of a package that no file may choose. Only the registry is read; nothing is imported.
 
-    A name without a version means the newest one. A class that was registered itself, not by its path, is the
-    running program's own: it is imported already.
+    A name without a version means the newest one. A class that was registered itself, not by its path, is the running
+    program's own: it is imported already.
     """
     import gymnasium
 

@@ -1,9 +1,9 @@
 """The names of mazes, and the mazes of gymnasium-robotics: one start cell, one goal that the robot does not see.
 
 `antmaze-*` are D4RL's (`envs.antmaze`). `pointmaze-*`, `PointMaze_*` and `AntMaze_*` are gymnasium-robotics' (the extra
-`mazes`), which need four corrections: it moves the goal by up to a meter at every reset, gives
-observations as a dict that holds the goal, adds 78 contact forces to the ant's, and leaves a model file behind in the
-temporary directory for each environment.
+`mazes`), which need four corrections: it moves the goal by up to a meter at every reset, gives observations as a dict
+that holds the goal, adds 78 contact forces to the ant's, and leaves a model file behind in the temporary directory for
+each environment.
 
 The name of a maze also selects its data (`collection.planner` makes them, docs/reference/mazes.md explains them). The
 evaluation task is the same for `antmaze-medium`, `antmaze-medium-play` and `antmaze-medium-diverse`.

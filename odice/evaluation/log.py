@@ -13,7 +13,7 @@ from odice.policy.policy import Policy
 
 
 def log_for(policies: Any, source: Any, *, schema: Any = None, **options: Any) -> Dataset:
-    """Load a log that policies are to be judged by.
+    """Load a log to evaluate policies on.
 
     Args:
         policies: A policy, or several; those that are no `Policy` know nothing of a log.

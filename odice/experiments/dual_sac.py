@@ -1,8 +1,8 @@
 """V-DICE as the critic of soft actor-critic: O-DICE online, which its authors name as future work.
 
-Soft actor-critic asks Q what its own policy earns; here V-DICE says what the best actions in the replay earn, and the
-policy climbs the Q that comes with it. With e = min_i Q_i(s, a) - V(s), the mean of R over next states
-(`core.expected`):
+In soft actor-critic Q is the value of the current policy; here V-DICE learns the value of the best actions in the
+replay, and the policy maximizes the Q that comes with it. With e = min_i Q_i(s, a) - V(s), the mean of R over next
+states (`core.expected`):
 
     Q_i   minimizes  E[(Q_i(s, a) - r - gamma m Vbar(s'))^2]
     V     minimizes  E[(1 - lam) V(s) + lam f*(R)],   R = r + gamma m V(s') - V(s),   by a gradient rule, weights f*'(e)

@@ -166,8 +166,7 @@ def auc(positive: Float[Arr, " p"], negative: Float[Arr, " n"]) -> float:
 def matched_auc(value: Float[Arr, " n"], inside: Bool[Arr, " n"], distance: Int[Arr, " n"]) -> float:
     """The AUC over the pairs of an inside and an outside cell that are equally far from a goal.
 
-    A value that only knows the way to the goal scores 0.5, wherever the data lie; the plain AUC mixes both
-    questions.
+    A value that only knows the way to the goal scores 0.5, wherever the data lie; the plain AUC mixes both questions.
     """
     ordered, pairs = 0.0, 0
     for d in np.unique(distance):

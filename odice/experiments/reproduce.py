@@ -32,8 +32,8 @@ LOCAL: dict[str, Any] = {
     "policy_lr": 3e-4,
 }
 """On the local suite, for every algorithm that has the setting: normalized observations (cloning failed on raw ones,
-docs/research/public_agents.md), every step whose next state is known, and one rate, because these runs are
-shorter than those of the paper."""
+docs/research/public_agents.md), every step whose next state is known, and one rate, because these runs are shorter than
+those of the paper."""
 SAME_LAMBDA = ("sdice", "vdice-true")
 """They have no published lambda: they get O-DICE's, so that the gradient rule alone differs."""
 EPISODES = {"maze": 20, "hospital": 100}

@@ -1,8 +1,7 @@
 """Fixed points of gradient rules in finite worlds: are their weights visitation ratios?
 
 V is linear in features (one-hot features are a table), the gradients are means over all data, and targets equal the
-online values: the fixed points of training. `docs/explanation/visitation.md` has the proofs and
-results.
+online values: the fixed points of training. `docs/explanation/visitation.md` has the proofs and results.
 """
 
 from __future__ import annotations

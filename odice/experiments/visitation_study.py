@@ -276,11 +276,9 @@ def feature_study(case: Case, divergence: str, lam: float = 0.9) -> Iterator[Row
                 yield {**case.labels, **labels, **size, **measures(case, d, optimum)}
 
 
-def descend(
-    case: Case, batch: int, *, eta: float, lam: float, divergence: str, steps: int, rate: float = 0.5
-) -> Visits:
-    """w d_D after stochastic gradient descent with training's own `combine` on batches drawn from the data; the second
-    half of the path is averaged."""
+def descend(case: Case, batch: int, *, eta: float, lam: float, divergence: str, steps: int) -> Visits:
+    """w d_D after stochastic gradient descent (rate 0.5) with training's own `combine` on batches drawn from the data;
+    the second half of the path is averaged."""
     rows = expected_rows(case.world, case.data, case.table)
     here, ahead, reward, share = map(jnp.asarray, (rows.here, rows.ahead, rows.reward, rows.share))
     curve = divergences.divergence(divergence)

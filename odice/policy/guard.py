@@ -8,8 +8,8 @@ state in a hundred exceeds:
     score(s) = min_i ||W (s - s_i)|| / q99          act up to 1, warn above it, fall back above `fall_back`
 
 `q99` comes from episodes that neither the covariance nor the states were taken from. So about 1 % of the states of new
-episodes like the log's give a false alarm, by construction; docs/research/guard.md measures it, and
-why this score was kept of those tried.
+episodes like the log's give a false alarm, by construction; docs/research/guard.md measures it, and why this score was
+kept of those tried.
 """
 
 from __future__ import annotations

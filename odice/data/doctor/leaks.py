@@ -99,7 +99,7 @@ def leaked_returns(scan: Scan) -> Iterator[Finding]:
             "id-column",
             "warning",
             f"{_listed(ids)} of the observation {'numbers' if len(ids) == 1 else 'number'} the episodes.",
-            "Leave it out: a number that only names an episode invites learning by heart.",
+            "Leave it out: by a number that only names an episode, a policy can memorize the episode.",
             {"columns": ids},
         )
 

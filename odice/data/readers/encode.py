@@ -1,7 +1,7 @@
 """From the cells of a table to the numbers of an observation: missing values, categories, gaps in time.
 
-Works on rows that are grouped by episode and in order. What it decides (which categories there are, what
-stands for a missing number) is returned as columns of `odice.encoding` and kept with the data set and the policy.
+Works on rows that are grouped by episode and in order. What it decides (which categories there are, what stands for a
+missing number) is returned as columns of `odice.encoding` and kept with the data set and the policy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rows of many Parquet files, in order, some at a time: what has to be done for each file, wherever it is done.
 
-`LocalReader` does it on this machine; `on_ray.RayReader` gives a file to a node of a cluster. Both yield the
-same tables.
+`LocalReader` does it on this machine; `on_ray.RayReader` gives a file to a node of a cluster. Both yield the same
+tables.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from odice.core.numerics import returns_to_go
 from odice.data.dataset import Dataset
 from odice.data.join import recode
 from odice.errors import OdiceError
-from odice.evaluation.ope.candidate import CHUNK, Candidate, Decisions, decide
+from odice.evaluation.ope.candidate import Candidate, Decisions, decide
 from odice.policy.policy import Policy
 from odice.types import Spec
 
@@ -30,8 +30,6 @@ FAR = 10.0
 unit."""
 MAX_CELLS = 1 << 27
 """Episodes times horizon: a table of them has 1 GB."""
-
-__all__ = ["CHUNK", "Episodes", "check_log", "make_episodes", "total_weight"]
 
 
 class Episodes(NamedTuple):
