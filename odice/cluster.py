@@ -53,7 +53,7 @@ def check_address(address: str, seconds: float = ANSWER_SECONDS) -> None:
 
 def check_answer(address: str, seconds: float = ANSWER_SECONDS) -> None:
     """Refuse an address where something listens that is no cluster: a process of its own tries, because Ray would try
-    for minutes, and cannot be told to stop."""
+    for minutes, and cannot be interrupted."""
     script = "import sys, ray; print(flush=True)\nray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
     child = subprocess.Popen(
         [sys.executable, "-c", script, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -27,7 +27,7 @@ class OdiceError(Sentence, Exception):
 
 
 class Diverged(OdiceError):
-    """The numbers of a run are no longer those of a learning algorithm."""
+    """A run diverged: a metric is not finite, or values are far beyond any sum of the rewards."""
 
     exit_code = 3
 

@@ -200,6 +200,7 @@ class DiffusionPolicy(eqx.Module):
         return jnp.mean(self.candidates(obs), axis=-2)
 
     def deterministic(self) -> Sampler:
+        """The networks and tables behind `mode`: what a policy file stores."""
         times, table = solver_table(self.steps)
         return Sampler(
             score=self.score.network,

@@ -111,8 +111,11 @@ class LossPair(NamedTuple):
 
 
 class RuleGradient(NamedTuple):
+    """The gradient of a two-point loss under a rule, with what it was made from."""
+
     gradient: PyTree
     losses: dict[str, Float[Array, ""]]
+    """The values of the `LossPair`: forward, backward, rest."""
     diagnostics: Diagnostics | None
 
 

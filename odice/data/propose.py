@@ -45,6 +45,8 @@ def propose(table: pl.DataFrame) -> Proposal:
 
 
 class _Proposer(Blocks, Propensities):
+    """Decides the role of every column: first what is clearest, then what depends on it."""
+
     def __init__(self, table: pl.DataFrame):
         words = [name for name in table.columns if table[name].dtype == pl.String]
         flags = {name: values for name in words if (values := as_flags(table[name])) is not None}

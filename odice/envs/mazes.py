@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
+    """A size of maze: umaze, medium or large."""
+
     label: str  # in Gymnasium's ids
     layout: str  # its name in gymnasium_robotics.envs.maze.maps
     goal: tuple[int, int]  # row and column; the start is always (1, 1)
@@ -41,6 +43,8 @@ POINT_VERSION = "v3"
 
 
 class Maze(NamedTuple):
+    """What the name of a maze says."""
+
     name: str
     robot: str  # ant, point
     size: str
@@ -54,6 +58,7 @@ class Maze(NamedTuple):
 
     @property
     def note(self) -> str:
+        """What a reader of scores in this maze should know."""
         if self.d4rl:
             return (
                 f"{self.name} is D4RL's maze and ant on today's MuJoCo; D4RL ran them on mujoco-py "

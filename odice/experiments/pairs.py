@@ -46,6 +46,8 @@ class Draw(NamedTuple):
 
 
 class Family(NamedTuple):
+    """Many random problems with the same kind of value function."""
+
     name: str
     value: Value
     draws: Draw
@@ -89,7 +91,7 @@ class At(NamedTuple):
         return forward, self.gradient(gradients.true).gradient - forward
 
     def forward_loss(self, params: Params) -> Float[Array, ""]:
-        """L_1: V(s') stands still at the draw's parameters."""
+        """L_1: V(s') is fixed at the draw's parameters."""
         v_next = self.value(self.params, self.draw.there)
         return jnp.mean(PEARSON.conjugate(self.draw.reward + GAMMA * v_next - self.value(params, self.draw.here)))
 

@@ -29,6 +29,8 @@ CORL = "CORL's README, last evaluations"
 
 
 class Score(NamedTuple):
+    """A published score; the standard deviation is None where none was published."""
+
     mean: float
     std: float | None
 

@@ -25,6 +25,8 @@ PRESETS = {
 
 
 class Preset(NamedTuple):
+    """The settings and the protocol of one algorithm, for one data set or in general."""
+
     name: str
     algo: str
     data: str | None

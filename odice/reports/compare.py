@@ -206,6 +206,7 @@ class Comparison:
 
     @cached_property
     def aggregates(self) -> list[Aggregate]:
+        """Mean, IQM and optimality gap of every method over the shared data sets."""
         _, methods = self.shared
         aggregates = []
         for method, groups in methods.items():
@@ -227,6 +228,7 @@ class Comparison:
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
+        """The performance profile of every method over the shared data sets; empty if they share none."""
         _, methods = self.shared
         if not methods:
             return {}

@@ -22,6 +22,8 @@ MAX_COLUMNS = 6
 
 
 class Cell(NamedTuple):
+    """A cell: its text, how it sorts, and whether it is the best of its row or column."""
+
     text: str
     sort: float | None = None
     """The value that a number is sorted by; None for text."""
@@ -29,6 +31,8 @@ class Cell(NamedTuple):
 
 
 class ReportTable(NamedTuple):
+    """A table of a report, in no format yet."""
+
     title: str
     head: list[str]
     rows: list[list[Cell]]
@@ -269,6 +273,7 @@ def count(number: int, what: str) -> str:
 
 
 def for_terminal(table: ReportTable) -> RichTable:
+    """A table as rich prints it; the best cells are bold."""
     from rich.markup import escape
     from rich.table import Table as RichTable
 
@@ -334,6 +339,7 @@ def _no_formula(text: str) -> str:
 
 
 def table_markdown(table: ReportTable) -> str:
+    """A table in Markdown, with its title as a heading and its note below."""
     lines = [f"## {table.title}", "", _markdown_row(table.head)]
     lines.append("|" + "".join("---|" if i < table.words else "--:|" for i in range(len(table.head))))
     marked = (
@@ -368,6 +374,7 @@ def _tex(text: str) -> str:
 
 
 def table_latex(table: ReportTable) -> str:
+    """A table in LaTeX, in the style of booktabs."""
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     return "\n".join(
         [

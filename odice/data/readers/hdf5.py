@@ -68,6 +68,7 @@ def array(group: h5py.Group, key: str, where: str) -> h5py.Dataset:
 
 
 def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Dataset:
+    """The item as an array; refused if it is none, lies elsewhere, or declares far more than the file holds."""
     if not isinstance(item, h5py.Dataset) or item.shape is None:
         raise OdiceError(f"{where}: {key!r} is not an array.")
     layout = item.id.get_create_plist()

@@ -171,6 +171,7 @@ def choices_of(space: Mapping[str, Any], file: Path, name: str) -> tuple[int, in
 
 
 def chosen_parts(parts: list[Part], keys: Sequence[str] | None, where: str) -> list[Part]:
+    """The parts under these keys of a dict observation, in the order of the keys; all parts if `keys` is None."""
     if keys is None:
         return parts
     have = list(dict.fromkeys(part.path[0] for part in parts if part.path))

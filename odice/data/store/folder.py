@@ -59,6 +59,7 @@ def _optional(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_header(folder: Path) -> dict[str, Any]:
+    """The header of a store; without one of this format the folder is no complete store."""
     try:
         header = read_json(folder / HEADER, HEADER_BYTES, links=False)
         if header["format"] != FORMAT or not isinstance(header["meta"], dict):

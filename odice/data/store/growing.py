@@ -41,6 +41,7 @@ class Growing:
         self._file.truncate()
 
     def append(self, array: np.ndarray) -> None:
+        """Write rows behind those that are there; all must have one type and shape."""
         if self._like is None:
             self._like = array[:0]
             self._header()

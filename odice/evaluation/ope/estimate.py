@@ -162,8 +162,8 @@ def estimate(
         horizon = int(dataset.lengths.max()) if horizon is None else horizon
         by = by._replace(data=_some_episodes(by.data, seed))
     log = make_episodes(policy, by.data, horizon)
-    work = Work(log, discount, updates, heads, seed, ALPHA / candidates)
-    return work.run(estimators, dataset.meta.source, by.sentence, by.origin == "trained on")
+    run = EstimatorRun(log, discount, updates, heads, seed, ALPHA / candidates)
+    return run.estimates(estimators, dataset.meta.source, by.sentence, by.origin == "trained on")
 
 
 def _some_episodes(data: Dataset, seed: int) -> Dataset:
@@ -192,7 +192,7 @@ def _check(
     return discount
 
 
-class Work:
+class EstimatorRun:
     """All estimators on one log, with the resamples and fits that they share.
 
     Args:
@@ -227,7 +227,9 @@ class Work:
         """The behavior, cloned, and the policy in comparison."""
         return clone(self.log, seed=self.seed)
 
-    def run(self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False) -> Estimates:
+    def estimates(
+        self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False
+    ) -> Estimates:
         """Run the estimators and draw the conclusion.
 
         Args:
