@@ -1,7 +1,7 @@
 """The commands' `--help`, from their dataclasses: a flag is a field, its text the string below the field.
 
 tyro parses the arguments. It does not wrap descriptions, and shows `{None}|STR` and `(default: None)` for what may be
-left out, so the text is made here.
+left out, so the text is made here. What it says about wrong arguments becomes one sentence here too.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import io
+import re
 import shutil
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
-from odice.errors import unknown_name
+from odice.errors import OdiceError, unknown_name
 
 INDENT = 18
 Command = TypeVar("Command")
@@ -64,7 +67,50 @@ def parse(kind: type[Command], prog: str, argv: Sequence[str], about: str = "", 
     if {"-h", "--help"} & set(argv):
         print(help_text(prog, about or inspect.getdoc(kind) or "", groups_of(kind)))
         raise SystemExit(0)
-    return tyro.cli(kind, prog=prog, args=argv, config=() if pairs else (tyro.conf.FlagCreatePairsOff,))
+    return arguments(kind, prog, argv, config=() if pairs else (tyro.conf.FlagCreatePairsOff,))
+
+
+def arguments(kind: type[Command], prog: str, argv: Sequence[str], **options: Any) -> Command:
+    """The arguments as a `kind`, by tyro; what is wrong with them is one sentence.
+
+    Args:
+        kind: The command's dataclass.
+        prog: The command.
+        argv: The arguments.
+        **options: Of `tyro.cli`.
+    """
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return tyro.cli(kind, prog=prog, args=argv, **options)
+    except SystemExit as end:
+        if not end.code:
+            raise
+    raise OdiceError(f"{_in_a_sentence(said.getvalue(), prog)} See `{prog} --help`.")
+
+
+def _in_a_sentence(said: str, prog: str) -> str:
+    """What tyro says: a title, what is wrong, the flags concerned (six spaces before each), where the help is."""
+    said = re.sub(r"^╭─ (.*?) ─*╮$", r"\1\n -----", said, flags=re.MULTILINE)  # a terminal's box becomes plain text
+    said = re.sub(r"^│", " ", re.sub(r"│$|^╰─*╯$", "", said, flags=re.MULTILINE), flags=re.MULTILINE)
+    _, *parts = re.split(r"\n *[-─]{5,} *\n", said)
+    what = " ".join((parts or [said])[0].partition("Got errors:")[0].split())
+    flags = [
+        line.replace("{None}|", "") for line in re.findall(r"^ {6}(\S.*?) *$", "\n".join(parts[:-1]), re.MULTILINE)
+    ]
+    if what.startswith("Missing from ") and flags:
+        return f"{prog} needs {' and '.join(flags)}."
+    if match := re.match(r"Unrecognized options: (.*)", what):
+        near = f"; did you mean {' or '.join(flag.split()[0] for flag in flags)}?" if flags else "."
+        return f"{prog} does not take {match[1]}{near}"
+    if what.startswith("Error parsing ") and flags:
+        (flag, _, takes), given = flags[0].partition(" "), re.findall("'[^']*'", what)
+        return f"{flag} takes {takes}, not {' '.join(given) or 'that'}."
+    if match := re.match(r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)", what):
+        return f"{match[2]} takes one of {match[3]}, not {match[1]}."
+    if match := re.match(r"Missing value for argument '(.*)'\.", what):
+        return f"{match[1]} needs a value."
+    return f"{what.rstrip('.')}."
 
 
 def parse_subcommand(commands: Mapping[str, type], prog: str, argv: Sequence[str], about: str) -> Any:

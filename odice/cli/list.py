@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import tyro
+from dataclasses import dataclass
+
+from odice.cli.help import parse
+
+
+@dataclass(frozen=True)
+class Args:
+    """Show the algorithms, presets, divergences and gradient rules."""
 
 
 def listing() -> None:
-    """Show the algorithms, presets, divergences and gradient rules."""
+    """Print what there is."""
     from rich.console import Console
     from rich.table import Table
 
@@ -31,5 +38,6 @@ def listing() -> None:
 
 
 def main(argv: list[str]) -> int:
-    tyro.cli(listing, prog="odice list", args=argv)
+    parse(Args, "odice list", argv)
+    listing()
     return 0

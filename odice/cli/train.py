@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from odice.cli.help import Group, field_notes, help_text, names_of
+from odice.cli.help import Group, arguments, field_notes, help_text, names_of
 from odice.data.schema import TableFlags
 from odice.errors import OdiceError
 from odice.training.options import RunFlags
@@ -57,7 +57,7 @@ def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **give
     """
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("algo", "preset", "config", "data"):
-        peek.add_argument(f"--{name}")
+        peek.add_argument(f"--{name}", nargs="?")  # one without a value is refused below
     peek.add_argument("--imitation", action="store_true", default=None)
     peek.add_argument("--plugin", nargs="*")
     first = vars(peek.parse_known_args(argv)[0])
@@ -77,7 +77,7 @@ def parse(argv: list[str], prog: str = "odice train", about: str = ABOUT, **give
     flags = dataclasses.make_dataclass(
         "Flags", [(name, tyro.conf.OmitArgPrefixes[type(part)]) for name, part in parts.items()]
     )
-    parsed: Any = tyro.cli(flags, prog=prog, description=about, default=flags(*parts.values()), args=argv)
+    parsed: Any = arguments(flags, prog, argv, default=flags(*parts.values()))
     values = {name: value for part in vars(parsed).values() for name, value in vars(part).items()}
     typed = {word.partition("=")[0][2:].replace("-", "_") for word in argv if word.startswith("--")}
     typed |= {name.removeprefix("no_") for name in typed}

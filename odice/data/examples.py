@@ -11,7 +11,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 
-from odice.errors import unknown_name
+from odice.errors import OdiceError, unknown_name
 
 
 def one_step(rows: int, seed: int = 0) -> pl.DataFrame:
@@ -114,5 +114,7 @@ def example(name: str, rows: int | None = None, seed: int = 0) -> pl.DataFrame:
     """
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)
+    if seed < 0 or (rows is not None and rows < 1):
+        raise OdiceError(f"An example has at least 1 row, and a seed of at least 0; got {rows} and {seed}.")
     make, usual = EXAMPLES[name]
-    return make(usual if rows is None else max(rows, 1), seed)
+    return make(usual if rows is None else rows, seed)
