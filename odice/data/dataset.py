@@ -130,8 +130,10 @@ class Dataset:
         """(episodes,) the sum of the rewards of each episode's first steps; of all steps without a number."""
         if steps is None:
             return self.returns
+        if steps < 1:
+            raise OdiceError(f"horizon is how many steps of an episode count, at least 1; got {steps}.")
         total = np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])
-        return total[self.starts + np.minimum(self.lengths, steps)] - total[self.starts]
+        return total[self.starts + np.minimum(self.lengths, min(steps, self.n_steps))] - total[self.starts]
 
     @property
     def nbytes(self) -> int:

@@ -116,6 +116,8 @@ def compare(
     x, y = _returns("trial", trial), _returns("control", control)
     if not 0 < alpha < 0.5:
         raise OdiceError(f"alpha must lie between 0 and 0.5, got {alpha:g}.")
+    if expected_gain is not None and not 0 < expected_gain < np.inf:
+        raise OdiceError(f"The gain that a trial is planned for is a number above 0, got {expected_gain:g}.")
     low, high = _limits(x, y, limits)
     width = high - low
     if width <= 0:

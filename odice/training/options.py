@@ -18,6 +18,9 @@ from odice.data.transitions import Convention
 from odice.errors import OdiceError, unknown_name
 from odice.presets import PRESETS
 
+MOST_SEED = 2**31 - 1
+"""JAX's keys are made from 32 bits."""
+
 
 @dataclass(frozen=True)
 class RunFlags:
@@ -122,6 +125,8 @@ class RunFlags:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise OdiceError(f"{name} must be at least {least}, got {value}.")
+        if self.seed + (self.seeds or 1) - 1 > MOST_SEED:
+            raise OdiceError(f"seed must be at most {MOST_SEED}, got {self.seed + (self.seeds or 1) - 1}.")
         if self.holdout is not None and not 0 <= self.holdout <= 0.5:
             raise OdiceError(f"holdout is a share of the episodes from 0 to 0.5, got {self.holdout}.")
         if self.preset is not None and self.preset not in PRESETS:

@@ -148,6 +148,8 @@ def test_the_command_plans_and_judges(tmp_path, capsys):
         ({"trial": [1.0], "control": [0.0], "limits": (1, 0)}, "lower one first"),
         ({"trial": [2.0], "control": [0.0], "limits": (0, 1)}, "outside the range"),
         ({"trial": [1.0], "control": [0.0], "alpha": 0.7}, "alpha"),
+        ({"trial": [1.0], "control": [0.0], "expected_gain": np.nan}, "a number above 0, got nan"),
+        ({"trial": [1.0], "control": [0.0], "expected_gain": -1.0}, "a number above 0, got -1"),
     ],
 )
 def test_bad_input_gets_one_sentence(given, words):
