@@ -75,6 +75,9 @@ def test_returns_of_the_first_steps(tmp_path):
     assert data.returns_within(None).tolist() == [6, 9]
     assert data.returns_within(3).tolist() == [3, 9]
     assert data.returns_within(1).tolist() == [0, 4]
+    assert data.returns_within(10**30).tolist() == [6, 9]
+    with pytest.raises(OdiceError, match="at least 1; got 0"):
+        data.returns_within(0)
 
 
 def test_short_episodes_of_states_that_recur_may_be_equal():
@@ -89,6 +92,16 @@ def test_short_episodes_of_states_that_recur_may_be_equal():
     for name in ("actions", "rewards"):
         rows[name][2:4] = rows[name][:2]
     assert "duplicate-episodes" in {finding.code for finding in inspect(odice.load(rows)).findings}
+
+
+def test_a_log_that_was_exported_five_times_does_not_hide_its_copies():
+    """States that recur because the whole log was copied say nothing about chance."""
+    rng = np.random.default_rng(0)
+    rows = {"observations": rng.normal(size=(60, 2)), "actions": rng.integers(0, 2, 60), "rewards": rng.normal(size=60)}
+    order = rng.permutation(np.repeat(np.arange(60), 5))
+    data = odice.load({**{name: values[order] for name, values in rows.items()}, "terminated": np.ones(300, bool)})
+    finding = next(item for item in inspect(data).findings if item.code == "duplicate-episodes")
+    assert "240 of 300 episodes" in finding.message
 
 
 def test_unknown_bounds_are_an_error_with_the_bounds_seen():

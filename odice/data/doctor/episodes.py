@@ -204,7 +204,7 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
     """Episodes that occur twice, bit for bit. Where states recur anyway, short paths repeat by chance."""
     data = scan.dataset
     copies = _copies(data)
-    if copies.size and _states_recur(scan.observation.sample):
+    if copies.size and _states_recur(_sample_without(data, copies[:, 1])):
         copies = copies[data.lengths[copies[:, 1]] >= 100]
     if not copies.size:
         return
@@ -216,6 +216,14 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
         "Remove the copies: they count twice in training, and a copy in the validation part makes it blind.",
         {"episodes": len(copies), "share": len(copies) / data.n_episodes, "pairs": copies[:100].tolist()},
     )
+
+
+def _sample_without(data: Dataset, episodes: np.ndarray) -> np.ndarray:
+    """Observations of a sample of the steps, none of these episodes."""
+    rows = np.sort(np.random.default_rng(0).choice(data.n_steps, min(data.n_steps, SAMPLE), replace=False))
+    owner = np.searchsorted(data.ends, rows)
+    kept = ~np.isin(owner, episodes)
+    return pick(data.observations, rows[kept] + owner[kept])
 
 
 def _states_recur(observations: np.ndarray) -> bool:
