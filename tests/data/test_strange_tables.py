@@ -93,6 +93,14 @@ def test_numbers_as_people_write_them(tmp_path, written, number):
     assert column[6] == ROWS[6][2]
 
 
+def test_spaces_around_names_and_numbers_do_not_count(tmp_path):
+    from odice.data.readers.table import scan_first
+
+    (tmp_path / "log.csv").write_text("a , b, c\n 1.5 ,x, -2\n2 ,y , NA\n")
+    table = scan_first(tmp_path / "log.csv").collect()
+    assert table.to_dict(as_series=False) == {"a": [1.5, 2.0], "b": ["x", "y "], "c": [-2.0, None]}
+
+
 def test_words_for_missing_values_stay_words_among_words(tmp_path):
     """NA may be North America."""
     from odice.data.readers.table import scan_first
@@ -107,6 +115,7 @@ REFUSED = {
     "one row": (text(ROWS[:1]), "one row; a decision needs many"),
     "utf-16": (text().encode("utf-16"), "save it as CSV in UTF-8"),
     "latin-1": (changed("ward", lambda row, i: "Zürich").encode("latin-1"), "save it as CSV in UTF-8"),
+    "a name in latin-1": (text(head=["stäy", *HEAD[1:]]).encode("latin-1"), "save it as CSV in UTF-8"),
     "noise": (rng.integers(0, 256, 5000, dtype=np.uint8).tobytes(), "UTF-8"),
     "a name twice": (text(head=[*HEAD[:3], "score", *HEAD[4:]]), "two columns are called 'score'"),
     "one action": (changed("treatment", lambda row, i: "low"), "no column looks like the action"),

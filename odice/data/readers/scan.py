@@ -33,6 +33,7 @@ UNKNOWN_MEMORY = 8 << 30
 BLOCK = 1 << 20
 MISSING = ("", "NA", "N/A", "NULL", "NONE", "-", "?", ".")
 """Words for a missing value, in a column whose other words are all numbers."""
+NOT_UTF8 = "not UTF-8 text; save it as CSV in UTF-8 (or: iconv -f latin1 -t utf-8 FILE > NEW)."
 
 
 class TableFile(NamedTuple):
@@ -65,6 +66,10 @@ def _scan_text(file: Path) -> TableFile:
     line = _first_line(data, file)
     if line.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in line:
         raise OdiceError(f"{file}: not UTF-8 text (UTF-16, or no text at all); save it as CSV in UTF-8.")
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:  # polars would put question marks into the names
+        raise OdiceError(f"{file}: {NOT_UTF8}") from None
     if not line.strip():
         raise OdiceError(f"{file}: the first line is empty; a table starts with a line of column names.")
     separator = max(",\t;|", key=lambda s: line.count(s.encode()))
@@ -82,13 +87,19 @@ def _scan_text(file: Path) -> TableFile:
             message = f"{file}: a row has more values than the header has names; every row must have the same number."
             raise OdiceError(message) from error
         if "utf-8" in str(error).lower():
-            message = f"{file}: not UTF-8 text; save it as CSV in UTF-8 (or: iconv -f latin1 -t utf-8 FILE > NEW)."
-            raise OdiceError(message) from error
+            raise OdiceError(f"{file}: {NOT_UTF8}") from error
         frame = pl.read_csv(data, infer_schema_length=None, **options)
+    frame.columns = _without_spaces(frame.columns)
     if twice := next((c for c in frame.columns if "_duplicated_" in c), None):
         raise OdiceError(f"{file}: two columns are called {twice.split('_duplicated_')[0]!r}; names must differ.")
     frame = frame.with_columns(_as_numbers(frame[name], separator) for name in frame.columns)
     return TableFile(frame.lazy(), len(frame), dict.fromkeys(frame.columns, CELL_BYTES * len(frame)))
+
+
+def _without_spaces(names: list[str]) -> list[str]:
+    """The names of a line that has spaces after its separators."""
+    plain = [name.strip() or name for name in names]
+    return plain if len(set(plain)) == len(names) else names
 
 
 def _as_numbers(column: pl.Series, separator: str) -> pl.Series:
@@ -97,7 +108,7 @@ def _as_numbers(column: pl.Series, separator: str) -> pl.Series:
         return column
     missing = column.str.strip_chars().str.to_uppercase().is_in(MISSING)
     words = pl.select(pl.when(missing).then(None).otherwise(column)).to_series()
-    words = words.str.replace(r"^\s*([+-]?)\s*[$€£¥]\s*", "$1").str.replace(r"\s*[%$€£¥]\s*$", "")
+    words = words.str.strip_chars().str.replace(r"^([+-]?)\s*[$€£¥]\s*", "$1").str.replace(r"\s*[%$€£¥]\s*$", "")
     if separator == "," or words.str.contains(r"^[+-]?\d{1,3}(,\d{3})+\.\d+$").any():
         large = words.str.contains(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
         words = pl.select(pl.when(large).then(words.str.replace_all(",", "")).otherwise(words)).to_series()
