@@ -94,7 +94,10 @@ def lines(estimates: Estimates) -> list[str]:
     if estimates.known:
         out.append("the probabilities of the logged actions are those that the log gives")
     else:
-        out.append(f"the estimated behavior is off by {estimates.calibration:.1%} on episodes it was not fitted to")
+        out.append(
+            f"the estimated behavior is off by {estimates.calibration:.1%} on episodes it was not fitted to; if it "
+            "acted on something that is not in the log, or the world changed meanwhile, every estimate is wrong"
+        )
     if estimates.cut:
         out.append(
             f"{estimates.cut} episodes were cut before step {estimates.horizon}: what followed is estimated, not known"

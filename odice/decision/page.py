@@ -270,11 +270,12 @@ def _checks(judgment: Judgment, health: dict[str, Any] | None, many: str) -> lis
     if not estimates.known:
         checks.append(
             Checked(
-                "good" if estimates.calibration <= 0.05 else "bad",
+                "not checked" if estimates.calibration <= 0.05 else "bad",
                 "Why things were done",
                 f"The log does not say with which probability each action was chosen; a model of it is off by "
                 f"{estimates.calibration:.1%} where it could be checked. If people acted on something that is not in "
-                "the log, every estimate here is wrong.",
+                "the log, or the world has changed while it was kept, every estimate here is wrong, and no log shows "
+                "that.",
             )
         )
     if estimates.cut:
