@@ -40,8 +40,8 @@ class Meta:
     choices: tuple[str, ...] | None = None
     """The word of each number of a discrete action, where the log has words."""
     schema: Mapping[str, Any] | None = None
-    """What the columns of the table mean (`data.schema`), as it was read; not kept with saved data, whose columns have
-    the usual names."""
+    """What the columns of the table mean (`data.schema`), as it was read. A store keeps it for the policy that is
+    trained from it; other saved data do not, because their columns have the usual names."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; fields that are unknown or empty are left out."""

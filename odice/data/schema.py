@@ -110,6 +110,8 @@ class Schema:
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str) -> Schema:
         """A Schema from plain values, each checked; lists of columns may be written as `"x,y"`."""
+        if not isinstance(given, Mapping):
+            raise OdiceError(f"{where}: holds a {type(given).__name__}; a schema is a set of entries `role = column`.")
         kinds = {item.name: str(item.type) for item in fields(cls)}
         values = {}
         for key, value in given.items():
@@ -129,8 +131,6 @@ class Schema:
         except (ValueError, RecursionError) as error:
             kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
             raise OdiceError(f"{path}: not valid {kind} ({_line(error)}); correct the schema file.") from error
-        if not isinstance(given, dict):
-            raise OdiceError(f"{path}: holds a {type(given).__name__}; a schema is a set of entries `role = column`.")
         return cls.parse(given, str(path))
 
     def over(self, other: Schema) -> Schema:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from odice.data.dataset import Dataset
-from odice.data.load import load
+from odice.data.load import find, load
 from odice.data.schema import Schema
 from odice.errors import OdiceError
 from odice.evaluation.ope.estimate import Estimates, estimate
@@ -146,7 +146,7 @@ def judge(
     if limit is not None and data.costs is None:
         raise OdiceError(f"{data.meta.source}: there is a limit on the cost and no cost; name its column as `cost`.")
     outcomes = []
-    if schema is not None and isinstance(log, str | Path):
+    if schema is not None and isinstance(log, str | Path) and find(log).format == "table":
         for name in schema.outcomes:
             other = _with_reward(policy, log, schema, name)
             if other.n_episodes == data.n_episodes and other.n_steps == data.n_steps:

@@ -117,6 +117,18 @@ def test_a_folder_of_shards_is_written_shard_by_shard(tmp_path):
     assert store.fingerprint == odice.load(tmp_path / "shards").fingerprint
 
 
+def test_a_store_keeps_the_schema_for_the_policy_that_is_trained_from_it(tmp_path):
+    (tmp_path / "log.csv").write_text("age,did,got\n" + "".join(f"{i % 7},{'ab'[i % 2]},{i % 3}\n" for i in range(40)))
+    data = odice.load(tmp_path / "log.csv", observation="age", action="did", reward="got", one_step=True)
+    place = tmp_path / "log.store"
+    assert write_store(data, place).meta.schema == data.meta.schema is not None
+    header = json.loads((place / "store.json").read_text())
+    for wrong, words in (({"nothing": 1}, "entry"), ([1], "schema"), ({"reward": 5}, "reward")):
+        (place / "store.json").write_text(json.dumps({**header, "schema": wrong}))
+        with pytest.raises(OdiceError, match=words):
+            odice.load(place)
+
+
 def test_metadata_are_kept(tmp_path):
     data = make()
     meta = Meta("x", "Hopper-v5", (-1.0, -1.0), (1.0, 1.0), ref_min=0.0, ref_max=2.0)

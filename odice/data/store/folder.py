@@ -19,6 +19,7 @@ import numpy as np
 from odice.data.dataset import OPTIONAL, Dataset
 from odice.data.join import merge_meta, recode
 from odice.data.meta import Meta
+from odice.data.schema import Schema
 from odice.data.store.growing import Growing
 from odice.data.store.records import RECORDS, layout_of, record_blocks
 from odice.errors import OdiceError
@@ -32,7 +33,10 @@ SMALL = ("lengths", "terminated", "truncated", "final_known")
 def read(source: str | Path) -> Dataset:
     """Open a store: a Dataset whose large arrays are memory-mapped, read-only."""
     folder = Path(source)
-    meta = Meta.from_dict(read_header(folder)["meta"])
+    header = read_header(folder)
+    meta = Meta.from_dict(header["meta"])
+    if header.get("schema") is not None:
+        meta = replace(meta, schema=Schema.parse(header["schema"], str(folder)).to_dict())
     try:
         for name in ("actions", "rewards", "records", *SMALL):
             with regular_file(folder / f"{name}.npy", links=False):
@@ -107,5 +111,6 @@ def finish_store(folder: Path, small: dict[str, np.ndarray], meta: Meta, made_fr
 
 def close_store(folder: Path, meta: Meta, made_from: Any) -> None:
     """Write the header: with it a folder of arrays is a store."""
-    header = {"format": FORMAT, "meta": meta.to_dict(), "made_from": made_from}
+    schema = None if meta.schema is None else Schema.parse(meta.schema, meta.source).to_dict()
+    header = {"format": FORMAT, "meta": meta.to_dict(), "schema": schema, "made_from": made_from}
     (folder / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")
