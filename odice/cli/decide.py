@@ -83,7 +83,8 @@ def plan(args: Args) -> int:
         say = lambda text: None if folder in text else print(text, flush=True)
         if schema is None and is_table(args.log):
             place = kept if kept.exists() else Path(folder, "schema.toml")
-            schema = proposed_schema(Path(args.log), place, None if args.yes else _ask, say, args.cost_limit)
+            where = f"{kept}, which the command without --dry-run writes"
+            schema = proposed_schema(Path(args.log), place, None if args.yes else _ask, say, args.cost_limit, where)
         reading: dict[str, Any] = {} if schema is None else {"schema": schema}
         data = load(args.log, **reading)
     checked(data, args.allow, say)

@@ -103,6 +103,8 @@ def train_candidates(
         say: Called with a line of text when a candidate is trained.
         quiet: Show no progress between two of those lines.
     """
+    for options in wanted.values():
+        resolve(data, **{**shared, **options})  # refused before anything is written
     each = [_candidate(data, name, {**shared, **options}, folder) for name, options in wanted.items()]
     left = [one for one in each if not one.finished]
     if renamed := [one for one in left if one.place.name != _plain(one.name)]:

@@ -30,10 +30,13 @@ def is_table(log: Any) -> bool:
     return isinstance(log, str | Path) and str(log).lower().endswith(PARQUET + TEXT) and Path(log).exists()
 
 
-def proposed_schema(log: Path, place: Path, ask: Ask | None, say: Say, cost_limit: float | None = None) -> Path:
+def proposed_schema(
+    log: Path, place: Path, ask: Ask | None, say: Say, cost_limit: float | None = None, where: str = ""
+) -> Path:
     """Write the proposed schema with the answers to its questions, unless an earlier call has.
 
-    A person may have corrected the file since, so it is not written again.
+    A person may have corrected the file since, so it is not written again. `where` says where the file will be, if
+    it is not at `place`.
     """
     if place.exists():
         say(f"columns as {place} says")
@@ -55,7 +58,9 @@ def proposed_schema(log: Path, place: Path, ask: Ask | None, say: Say, cost_limi
     say(f"what was decided about the columns is in {place}; correct it and run the same again if it is wrong")
     for role in ("action", "reward"):
         if not (proposal.reward if role == "reward" else proposal.columns(role)):
-            raise OdiceError(f"{log}: no column looks like the {role}; name it in {place}, then run the same again.")
+            raise OdiceError(
+                f"{log}: no column looks like the {role}; name it in {where or place}, then run the same again."
+            )
     return place
 
 

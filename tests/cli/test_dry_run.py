@@ -51,6 +51,17 @@ def test_a_study_lists_its_runs(tmp_path, monkeypatch, capsys):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.fast
+def test_a_decision_without_an_action_names_the_file_that_will_be_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("x,y\n" + "".join(f"{i * 0.37 % 1:.3f},{i * 0.61 % 1:.3f}\n" for i in range(99)))
+    assert main(["decide", "log.csv", "--yes", "--dry-run", "--out", "d"]) == 2
+    assert "name it in d/schema.toml, which the command without --dry-run writes" in capsys.readouterr().err
+    assert main(["decide", "log.csv", "--yes", "--out", "d"]) == 2
+    assert "name it in d/schema.toml, then run the same again" in capsys.readouterr().err
+    assert (tmp_path / "d" / "schema.toml").exists()
+
+
 def dry(capsys, folder, *words: str) -> str:
     """What a dry run says; it leaves the folder as it is."""
     before = sorted(folder.rglob("*"))

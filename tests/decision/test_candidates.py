@@ -50,6 +50,14 @@ def test_candidates_at_the_same_time_are_those_trained_alone(tmp_path):
         assert alone[name].metrics.equals(both[name].metrics)
 
 
+@pytest.mark.fast
+def test_an_option_that_is_wrong_leaves_nothing_behind(tmp_path):
+    """What was noted down would keep the corrected command from these names."""
+    with pytest.raises(OdiceError, match="steps must be at least 1"):
+        train_candidates(log(), {"clone": {"algo": "bc", "steps": 0}}, SHARED, tmp_path, workers=1)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_a_candidate_that_cannot_be_trained_is_one_sentence(tmp_path):
     broken = {"clone": {**TWO["clone"], "best_episodes": 0.5}}
