@@ -6,6 +6,7 @@ traceback.
 """
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -45,18 +46,29 @@ def brief(error: BaseException) -> str:
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What moves the cursor, colors or turns around what a terminal shows."""
+
+
+def printable(text: object) -> str:
+    """A text for a terminal: names and words out of a file must not control it."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
 def exit_code(work: Callable[[], int | None]) -> int:
     """Do the work of a command, and say in one sentence how it ended if it did not end well. Warnings become lines."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # the name of a file need not be text; it is no reason for a traceback
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
-    warnings.showwarning = lambda message, *_, **__: print(f"odice: warning: {message}", file=sys.stderr, flush=True)
+    warnings.showwarning = lambda text, *_, **__: print(
+        f"odice: warning: {printable(text)}", file=sys.stderr, flush=True
+    )
     try:
         code = work()
         sys.stdout.flush()
         return code or 0
     except OdiceError as error:
-        print(f"odice: {error}", file=sys.stderr)
+        print(f"odice: {printable(error)}", file=sys.stderr)
         return error.exit_code
     except Interrupted as error:
         print(f"odice: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ import tyro
 
 from odice.cli.help import parse_subcommand
 from odice.data.schema import TableFlags
-from odice.errors import OdiceError
+from odice.errors import OdiceError, printable
 from odice.files import complete_file
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class WriteSchema:
             raise OdiceError(f"{out} cannot be written: {error.strerror or error}.") from None
         print(f"{out}: " + ("please check these" if questions else "complete"))
         for question in questions:
-            print(f"  {question}")
+            print(f"  {printable(question)}")
         return 0
 
 
@@ -198,7 +198,7 @@ def show(report: Report) -> None:
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
     for name, value in _facts(s):
-        facts.add_row(name, Text(value))
+        facts.add_row(name, Text(printable(value)))
     console.print(facts)
     for name, spread in (("returns", s["returns"]), ("lengths", s["lengths"])):
         console.print()
@@ -209,7 +209,7 @@ def show(report: Report) -> None:
     colors = {"error": "bold red", "warning": "yellow", "note": "green"}
     for finding in report.findings:
         console.print(Text.assemble((finding.severity, colors[finding.severity]), " ", (finding.code, "dim")))
-        console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(finding.message)), (0, 0, 0, 2)))
         console.print(Padding(Text(finding.advice, style="italic"), (0, 0, 0, 2)))
     console.print(Text(verdict(report), style="bold"))
 

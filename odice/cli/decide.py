@@ -12,7 +12,7 @@ import tyro
 
 from odice.cli.help import parse
 from odice.data.schema import TableFlags
-from odice.errors import OdiceError
+from odice.errors import OdiceError, printable
 
 if TYPE_CHECKING:
     from odice.data.proposal import Proposal, Question
@@ -63,7 +63,7 @@ def run(args: Args) -> int:
         allow=args.allow,
         workers=args.workers,
         ask=None if args.yes else _ask,
-        say=lambda text: print(text, flush=True),
+        say=lambda text: print(printable(text), flush=True),
     )
     return 0 if decision.page.exists() else 1
 
@@ -80,7 +80,7 @@ def plan(args: Args) -> int:
 
     with tempfile.TemporaryDirectory(prefix="odice-plan-") as folder:
         schema, kept = args.table.table(args.schema).get("schema"), args.out / "schema.toml"
-        say = lambda text: None if folder in text else print(text, flush=True)
+        say = lambda text: None if folder in text else print(printable(text), flush=True)
         if schema is None and is_table(args.log):
             place = kept if kept.exists() else Path(folder, "schema.toml")
             where = f"{kept}, which the command without --dry-run writes"
@@ -109,13 +109,13 @@ def _ask(question: Question, proposal: Proposal) -> str:
         raise OdiceError(
             f"In doubt: {question.text} Run it in a terminal to answer, give a --schema, or add --yes to take it so."
         )
-    print(f"\n{question.text}")
+    print(f"\n{printable(question.text)}")
     what = f"{question.about}, {' or '.join(question.options)}" if question.options else question.about
     if not question.options:
-        print(f"  columns: {', '.join(item.column for item in proposal.roles)}")
+        print(printable(f"  columns: {', '.join(item.column for item in proposal.roles)}"))
     while True:
         try:
-            answer = input(f"{what} [{question.default or 'no proposal'}]: ").strip()
+            answer = input(printable(f"{what} [{question.default or 'no proposal'}]: ")).strip()
         except EOFError:
             raise OdiceError("No answer was given; run it again, or add --yes.") from None
         if answer or question.default:

@@ -1,7 +1,7 @@
 """Self-contained HTML pages from the templates in `templates/`.
 
 A page fetches nothing, is readable in light and dark, on paper and on a phone, and runs no script but its own, which
-its content security policy names by hash. Values are escaped by the template engine.
+its content security policy names by hash. Values are escaped by the template engine, and control characters are shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from odice import __version__
-from odice.errors import OdiceError
+from odice.errors import OdiceError, printable
 from odice.files import complete_file
 from odice.reports.palette import DARK, LIGHT
 
@@ -38,7 +38,7 @@ def page(template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = 
         policy += f"; script-src 'sha256-{digest}'"
     style = Markup("").join(map(render, ("page.css", *styles)))
     frame = {"style": style, "script": Markup(script), "policy": policy, "version": __version__, "foot": ""}
-    return render(template, **{**frame, **context})
+    return printable(render(template, **{**frame, **context}))  # a word of a log may turn the numbers after it around
 
 
 def render(template: str, **context: Any) -> Markup:

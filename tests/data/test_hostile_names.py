@@ -12,6 +12,7 @@ from odice.data.propose import propose
 from odice.data.readers.draft import schema_text
 from odice.data.schema import Schema
 from odice.errors import OdiceError
+from odice.reports.html import page
 
 NAMES = [
     "a\nepisode = 'x'",
@@ -119,3 +120,25 @@ def test_a_schema_on_a_disk_that_cannot_be_written(tmp_path, capsys, monkeypatch
     (tmp_path / "file").write_text("")
     assert main(["data", "schema", str(tmp_path / "log.csv"), "--out", str(tmp_path / "file" / "log.toml")]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_names_and_words_of_a_file_do_not_control_the_terminal(tmp_path, monkeypatch, capsys):
+    """A column may be called like what clears the screen, and a word like what turns the line around."""
+    monkeypatch.chdir(tmp_path)
+    words, actions = ("\x1b]0;x\x07", "b"), ("st\u202eop", "go")
+    rows = [f"{i * 0.37 % 1:.2f},{words[i % 2]},{actions[i % 3 % 2]},{i % 3}" for i in range(40)]
+    (tmp_path / "log.csv").write_text("\x1b[2Jage,mode,action,reward\n" + "\n".join(rows))
+    commands = ["data schema log.csv", "decide log.csv --yes --steps 0", "data inspect log.csv --schema log.toml"]
+    commands.append("data inspect log.csv --observation-columns nothing --action-columns action")
+    for command in commands:
+        main(command.split())
+        said = capsys.readouterr()
+        assert not set(said.out + said.err) & {"\x1b", "\x07", "\u202e"}, command
+    assert "\\x1b[2Jage" in said.err
+
+
+def test_words_of_a_file_do_not_turn_the_numbers_of_a_page_around():
+    said = page("page.html", title="go\u202e in 100 %", lead="\x1b[2J")
+    assert "go\\u202e in 100 %" in said
+    assert "\\x1b[2J" in said
+    assert not set(said) & {"\x1b", "\u202e"}
