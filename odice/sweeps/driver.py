@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from odice.training.processes import worker_command
 
 TAIL_LINES = 5
 """Lines of a failed run's log that are shown."""
+OWN = re.compile("odice: (?!warning: )")
+"""How the sentence begins with which a command of odice ends."""
 SMALL_STEPS = 5_000
 """Runs of at most so many updates, of one log, share a process: its start would cost more than they do."""
 SHARING = 8
@@ -180,4 +183,7 @@ def outcome_of(run: SweepRun, code: int) -> Outcome:
     if result(run):  # however its process ended after that
         return Outcome("finished")
     lines = run.log.read_text("utf-8", errors="replace").splitlines() if run.log.exists() else []
-    return Outcome("diverged" if code == Diverged.exit_code else "failed", code, "\n".join(lines[-TAIL_LINES:]))
+    tail = lines[-TAIL_LINES:]
+    if own := [line for line in lines if OWN.match(line)]:  # other libraries may go on after it, while they are ended
+        tail = [line for line in tail if line != own[-1]][-TAIL_LINES + 1 :] + own[-1:]
+    return Outcome("diverged" if code == Diverged.exit_code else "failed", code, "\n".join(tail))

@@ -14,7 +14,7 @@ import pytest
 
 from odice.errors import Interrupted, OdiceError
 from odice.machine import free_core
-from odice.sweeps.driver import Driver, Watcher, begin
+from odice.sweeps.driver import Driver, Watcher, begin, outcome_of
 from odice.sweeps.execute import Part, listing
 from odice.sweeps.runs import SweepRun, agrees, busy, make_runs, record, result
 from odice.training.directory import RunDirectory
@@ -249,6 +249,16 @@ def test_a_run_that_fails_in_a_shared_process_fails_alone(tmp_path, monkeypatch,
     else:
         assert one.ending == "finished"
         assert workers.shared == [[0, 1, 2, 3], [2, 3], [1]]  # after the others, and not with them
+
+
+def test_the_reason_is_what_odice_said_whatever_other_libraries_print_after_it(tmp_path):
+    run = runs_in(tmp_path, 1)[0]
+    run.log.parent.mkdir(parents=True)
+    noise = ["odice: warning: slow", *(f"RuntimeError: Event loop is closed ({i})" for i in range(9))]
+    run.log.write_text("\n".join(["odice: the disk is full.", *noise]))
+    assert outcome_of(run, 2).tail.splitlines() == [*noise[-4:], "odice: the disk is full."]
+    run.log.write_text("\n".join(noise))
+    assert outcome_of(run, 1).tail.splitlines() == noise[-5:]
 
 
 def test_a_worker_that_is_killed_after_its_result_has_not_failed(tmp_path, monkeypatch):
