@@ -61,7 +61,7 @@ def prepare(settings: Settings, dataset: Dataset):
     if algorithm.value_start:  # rounded, so that logs of one world share a compiled program
         config = dataclasses.replace(config, value_start=round(config.value_start, 1))
     transitions = to_transitions(seen, convention, columns)
-    if algorithm.episode_share and chosen is None:
+    if algorithm.chosen_share and chosen is None:
         chosen = np.arange(transitions.size, dtype=np.int32)  # so that logs of one world share a compiled program
     return transitions._replace(chosen=chosen), fitted, config, seen.spec
 

@@ -8,8 +8,8 @@ The objective and the gradient rule are those of V-DICE (`algos.vdice`):
 | part                       | adapted to the log                                                                     |
 |----------------------------|----------------------------------------------------------------------------------------|
 | temperature T              | V's weights f*'(R / T) rest on a share `value_ess` of the data                          |
-| the policy's steps         | are those of the episodes whose agents show most skill (`training.skill`); they hold    |
-|                            | the share of the data that `distance` says. V and the critic learn from all             |
+| the policy's steps         | are those at which the agents show most skill (`training.skill`): the share of the data |
+|                            | that `distance` says. V and the critic learn from all                                   |
 | level                      | the policy's weights rest on a half of those steps (`policy_ess`)                       |
 | A = e + k C - b(s)         | e is R averaged over next states (`double_sampling`), C the step's credit, measured     |
 |                            | before the run (`training.credit`, `credit_weight` k), b(s) what the state alone        |
@@ -60,7 +60,7 @@ from odice.types import Algo, Batch, Metrics, Spec
 
 Distance = Literal["near", "medium", "far"]
 SHARES: dict[Distance, float] = {"near": 0.5, "medium": 0.2, "far": 0.1}
-"""Share of the data that the episodes hold from which the policy learns."""
+"""Share of the data that the policy learns from."""
 BALANCE = 0.1
 """kappa where the log was not measured."""
 
@@ -83,16 +83,16 @@ class AutoConfig(ODICEConfig):
     policy_lr: float = 3e-3
     """Adam's first learning rate for the policy."""
     policy_weight_decay: float = 1e-3
-    """L2 penalty on the policy: the chosen episodes are few, and without it their noise is learned by heart."""
+    """L2 penalty on the policy: the chosen steps are few, and without it their noise is learned by heart."""
     value_ess: float = 0.9
     """Share of the data that V's weights f*'(R) rest on: the temperature of the divergence is adapted to it. Near 1
     values are those of the data's own policy, near 0 those of its best actions. 0 keeps the divergence, and the scale
     of the rewards then counts."""
     distance: Distance = "medium"
-    """How far the policy may go from the log: it learns from episodes that hold a half, a fifth or a tenth of the
-    data."""
-    episode_share: float | None = None
-    """Share of the data that those episodes hold; None follows from `distance`, 1 learns from all. Needs a
+    """How far the policy may go from the log: it learns from a half, a fifth or a tenth of the data, the steps at which
+    the agents show most skill."""
+    chosen_share: float | None = None
+    """Share of the data that the policy learns from; None follows from `distance`, 1 is all of it. Needs a
     `credit_weight` and `double_sampling`."""
     policy_ess: float = 0.5
     """Share of those steps that the policy's weights rest on: a threshold is adapted to it, after what the state alone
@@ -103,7 +103,7 @@ class AutoConfig(ODICEConfig):
     is off. None follows from the log (`training.skill`). Needs `policy_ess`."""
     credit_weight: float = 2.0
     """How much a step's credit, what its action brings on average (`training.credit`), counts next to the residual,
-    each in its own standard deviations. 0 measures no credit, and learns from all episodes. Needs `policy_ess`."""
+    each in its own standard deviations. 0 measures no credit, and learns from all steps. Needs `policy_ess`."""
     double_sampling: Literal["off", "policy", "both"] = "policy"
     """Whose weights come from the mean residual over next states: nobody's, the policy's, or also those of V. Where
     next states are random, `off` prefers risky actions."""
@@ -123,8 +123,8 @@ class AutoConfig(ODICEConfig):
         for name in ("value_ess", "policy_ess"):
             share = getattr(self, name)
             require(0 <= share < 1, f"{name} must lie between 0 and 1, got {share}: it is a share (0 is off).")
-        part = self.episode_share is None or 0 < self.episode_share <= 1
-        require(part, f"episode_share must lie above 0 and at most at 1, got {self.episode_share} (1 is all).")
+        part = self.chosen_share is None or 0 < self.chosen_share <= 1
+        require(part, f"chosen_share must lie above 0 and at most at 1, got {self.chosen_share} (1 is all).")
         require((self.balance or 0) >= 0, f"balance must not be negative, got {self.balance}.")
         require(self.credit_weight >= 0, f"credit_weight must not be negative, got {self.credit_weight}.")
         require(self.average == 0 or self.average >= 1, f"average must be 0 or at least 1, got {self.average}.")
@@ -172,12 +172,12 @@ def choose_parts(cfg: AutoConfig, spec: Spec, learner: Learner) -> Parts:
 
 
 def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
-    """The share of the data that the chosen episodes hold, from the distance."""
-    if cfg.episode_share is not None:
+    """The share of the data that the policy learns from, from the distance."""
+    if cfg.chosen_share is not None:
         return {}
     if cfg.double_sampling == "off" or not cfg.credit_weight:
-        return {"episode_share": (1.0, "double_sampling and credit_weight, which it needs")}
-    return {"episode_share": (SHARES[cfg.distance], f"distance {cfg.distance}")}
+        return {"chosen_share": (1.0, "double_sampling and credit_weight, which it needs")}
+    return {"chosen_share": (SHARES[cfg.distance], f"distance {cfg.distance}")}
 
 
 @register(
@@ -190,7 +190,7 @@ def derived(cfg: AutoConfig) -> dict[str, tuple[Any, str]]:
     schedule="cosine_steps",
     value_start="value_start",
     columns={"credit": "credit_weight"},
-    episode_share="episode_share",
+    chosen_share="chosen_share",
     balance="balance",
     derived=derived,
 )

@@ -43,9 +43,9 @@ class Entry(NamedTuple):
     columns: Mapping[str, str | None] = {}
     """Columns of the batch that `update` reads (`types.COLUMNS`), each with the setting that turns it on; None is
     always."""
-    episode_share: str | None = None
-    """The setting that says which share of the data the episodes hold whose steps its policy learns from
-    (`training.skill`), where it reads the column `credit`: `Batch.chosen` are such steps."""
+    chosen_share: str | None = None
+    """The setting that says from which share of the data its policy learns (`training.skill`), where it reads the
+    column `credit`: `Batch.chosen` are such steps."""
     balance: str | None = None
     """The setting that says how much all actions of a state are imitated alike: where it is None and the
     column `credit` is read, the run fills in what the log says (`training.skill`)."""
@@ -123,7 +123,7 @@ def register(name: str, config: type, **declared: Any) -> Callable:
 
 
 DECLARATIONS = Entry._fields[4:]
-SETTINGS = ("best_episodes", "schedule", "value_start", "episode_share", "balance", "diagnose", "discount")
+SETTINGS = ("best_episodes", "schedule", "value_start", "chosen_share", "balance", "diagnose", "discount")
 """Declarations that name a setting."""
 
 

@@ -68,8 +68,8 @@ class SweepRun(NamedTuple):
         """What is decided about the run before its data are read; None is left to them."""
         env = self.settings.options.env
         known = {**self.settings.identity(), **({} if env is None else {"env": None if env == "none" else env})}
-        if self.settings.derives_episode_share:
-            known["settings"][str(self.settings.algorithm.episode_share)] = None
+        if self.settings.derives_chosen_share:
+            known["settings"][str(self.settings.algorithm.chosen_share)] = None
         return json.loads(json.dumps(jsonable(known, words=True)))
 
 

@@ -7,7 +7,7 @@ it is choosing lottery tickets where the world is random. With values V of the l
     A     = E[delta | s, a]                   its credit: the part that state and action decide
     luck  = delta - A                         the rest
 
-The skill of those who went on is a matter of whole episodes (`training.skill`).
+The skill of those who went on is a matter of many steps (`training.skill`).
 
 Every prediction is made for episodes that the predicting network has not seen (two halves of the log, each predicted
 from the other): a network that has seen a lucky draw would remember it and call it skill. E[delta | s, a] is learned as
@@ -32,10 +32,14 @@ from odice.core.networks import MLP, each_head, head
 from odice.data.dataset import Dataset
 from odice.data.to_go import continued_returns, standardized_returns
 from odice.data.transitions import Convention, rows_of
-from odice.training.skill import Skill, episode_skill
+from odice.training.skill import Skill, skill_of
 
-HIDDEN = (64, 64)
+WIDTH = 64
+"""Of both hidden layers; twice as much where there are more than `FEW` rows, with fewer they would learn noise."""
+FEW = 10_000
 UPDATES = 1600
+"""Where there are at most `MANY` rows; more rows get more updates in proportion, up to `MOST` times as many."""
+MANY, MOST = 50_000, 4
 BATCH = 256
 RATE = 1e-3
 SNAPSHOTS = 8
@@ -59,7 +63,7 @@ class Credit(NamedTuple):
     advantage: np.ndarray
     """A of each step, (steps,) float32, with mean 0 and standard deviation 1."""
     skill: Skill
-    """What the agent of each episode did for its return."""
+    """What the agents did for their returns."""
 
 
 def credit(dataset: Dataset, discount: float, convention: Convention = "bootstrap", *, seed: int = 0) -> Credit:
@@ -72,19 +76,21 @@ def credit(dataset: Dataset, discount: float, convention: Convention = "bootstra
         seed: Of the networks, the halves and the batches.
     """
     if not standardized_returns(dataset, discount).any():  # all returns are alike, and so is all credit
-        return Credit(np.zeros(dataset.n_steps, np.float32), Skill(np.zeros(dataset.n_episodes), 1.0))
+        none = np.zeros(dataset.n_steps, np.float32)
+        return Credit(none, Skill(none, np.zeros(dataset.n_episodes), 1.0, 1.0))
     rows = _sample(dataset, convention, seed)
     log = _Log(dataset, discount, rows, seed)
     seen = log.take(rows)
     networks = _learn(seen, discount, seed)
 
-    advantage, luck, worth = np.empty((3, dataset.n_steps))
+    advantage, change, worth = np.empty((3, dataset.n_steps))
     for begin in range(0, dataset.n_steps, BLOCK):
         block = slice(begin, min(begin + BLOCK, dataset.n_steps))
         steps = log.take(np.arange(block.start, block.stop))
-        advantage[block], worth[block] = networks.advantage(steps), networks.worth(steps.observations, steps.fold)
-        luck[block] = networks.change(steps) - advantage[block]
-    skill = episode_skill(dataset.returns / log.unit, worth[dataset.starts], luck, dataset.starts)
+        advantage[block], change[block] = networks.advantage(steps), networks.change(steps)
+        worth[block] = networks.worth(steps.observations, steps.fold)
+    begun, luck = worth[dataset.starts], change - advantage
+    skill = skill_of(dataset.returns / log.unit, begun, change, luck, dataset.lengths, discount)
     return Credit(_standard(advantage), skill)
 
 
@@ -116,8 +122,14 @@ class _Networks(NamedTuple):
 
 def _learn(steps: _Steps, discount: float, seed: int) -> _Networks:
     observation, both = steps.observations.shape[1], steps.both.shape[1]
-    sizes = ((observation, 1), (both, observation + 2)), ((both, 1),)
-    first, second = _starts(jax.random.PRNGKey(seed), sizes, len(steps.fold), UPDATES)
+    rows = len(steps.fold)
+    hidden = (WIDTH if rows <= FEW else 2 * WIDTH,) * 2
+    shapes = (
+        ((observation, *hidden, 1), (both, *hidden, observation + 2)),
+        ((both, *hidden, 1),),
+    )
+    updates = UPDATES * min(max(1, round(rows / MANY)), MOST)
+    first, second = _starts(jax.random.PRNGKey(seed), shapes, rows, updates)
     moves = np.where(steps.over[:, None], 0.0, steps.following - steps.observations)
     world = np.concatenate([moves, steps.rewards[:, None], steps.over[:, None]], axis=1)
     inputs, targets = [steps.observations, steps.both], [steps.returns[:, None], world]
@@ -247,20 +259,22 @@ class _Start(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3), compiler_options=QUICK)
-def _starts(key: jax.Array, sizes: tuple[tuple[tuple[int, int], ...], ...], rows: int, updates: int) -> list[_Start]:
+def _starts(key: jax.Array, shapes: tuple[tuple[tuple[int, ...], ...], ...], rows: int, updates: int) -> list[_Start]:
     """The start of each pass.
 
     Args:
         key: Of everything that is drawn.
-        sizes: For each pass, the inputs and outputs of its pairs.
+        shapes: For each pass, the widths of each of its pairs, inputs and outputs included.
         rows: Number of rows that batches are drawn from.
         updates: Of each pass.
     """
-    keys = jax.random.split(key, len(sizes))
+    keys = jax.random.split(key, len(shapes))
     draw = lambda key, step: jax.random.randint(jax.random.fold_in(key, step), (BATCH,), 0, rows)
     batches = jax.vmap(lambda key: jax.vmap(partial(draw, key))(jnp.arange(updates)))(keys)
-    pair = lambda key, ends: jax.vmap(lambda k: MLP(k, (ends[0], *HIDDEN, ends[1])))(jax.random.split(key, 2))
-    networks = [tuple(map(pair, jax.random.split(key, len(ends)), ends)) for key, ends in zip(keys, sizes, strict=True)]
+    pair = lambda key, shape: jax.vmap(lambda k: MLP(k, shape))(jax.random.split(key, 2))
+    networks = [
+        tuple(map(pair, jax.random.split(key, len(pairs)), pairs)) for key, pairs in zip(keys, shapes, strict=True)
+    ]
     return list(map(_Start, networks, batches))
 
 

@@ -292,11 +292,11 @@ def measure_log(settings: Settings, seen: Dataset) -> tuple[dict[str, np.ndarray
     if algorithm.setting(config, algorithm.balance, 0.0) is None:
         why = "the log (how far the model of the world errs)"
         settings = settings.replace(why, **{str(algorithm.balance): round(balance(measured.skill.ratio), 3)})
-    rows, share = rows_of(seen, settings.options.convention), algorithm.setting(config, algorithm.episode_share, 1.0)
-    if settings.derives_episode_share and enough(share, rows.size) > share:
+    rows, share = rows_of(seen, settings.options.convention), algorithm.setting(config, algorithm.chosen_share, 1.0)
+    if settings.derives_chosen_share and enough(share, rows.size) > share:
         share = round(enough(share, rows.size), 3)
-        settings = settings.replace("the log, which is small", **{str(algorithm.episode_share): share})
-    chosen = drawn_rows(measured.skill.score, rows, share)
+        settings = settings.replace("the log, which is small", **{str(algorithm.chosen_share): share})
+    chosen = drawn_rows(measured.skill.steps, rows, share)
     return {**columns, "credit": measured.advantage}, chosen, settings
 
 

@@ -147,9 +147,9 @@ class Settings(NamedTuple):
         return name is not None and getattr(self.config, name) is None
 
     @property
-    def derives_episode_share(self) -> bool:
-        """Whether a small log makes the share of the episodes that the policy learns from larger."""
-        return self.sources.get(str(self.algorithm.episode_share), "").startswith("distance")
+    def derives_chosen_share(self) -> bool:
+        """Whether a small log makes the share of the steps that the policy learns from larger."""
+        return self.sources.get(str(self.algorithm.chosen_share), "").startswith("distance")
 
     def with_data(self, trained: Dataset, fitted: Fitted, held_out: float) -> Settings:
         """The settings with all that was left to the log.

@@ -138,9 +138,9 @@ def test_the_policy_learns_from_the_chosen_rows_and_values_from_all():
 
 
 def test_the_share_of_the_episodes_follows_from_the_distance():
-    assert derived(AutoConfig(distance="far"))["episode_share"] == (0.1, "distance far")
-    assert derived(AutoConfig(episode_share=0.7)) == {}
-    assert derived(AutoConfig(double_sampling="off"))["episode_share"][0] == 1.0
+    assert derived(AutoConfig(distance="far"))["chosen_share"] == (0.1, "distance far")
+    assert derived(AutoConfig(chosen_share=0.7)) == {}
+    assert derived(AutoConfig(double_sampling="off"))["chosen_share"][0] == 1.0
 
 
 def test_a_batch_without_credit_is_refused():
@@ -176,7 +176,7 @@ def test_the_policy_is_the_average_of_its_weights():
     [
         ({"value_ess": -0.1}, "value_ess must lie between 0 and 1"),
         ({"policy_ess": 1.0}, "policy_ess must lie"),
-        ({"episode_share": 0.0}, "episode_share must lie above 0"),
+        ({"chosen_share": 0.0}, "chosen_share must lie above 0"),
         ({"balance": -0.1}, "balance must not be negative"),
         ({"credit_weight": -1.0}, "credit_weight must not be negative"),
         ({"average": 0.5}, "average must be 0 or at least 1"),

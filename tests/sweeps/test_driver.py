@@ -123,14 +123,14 @@ def test_a_run_is_finished_when_its_result_is_of_its_configuration(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"distance": "near"}, {"distance": "far"}, {"episode_share": 0.3}, {"algo": "odice"}]
+    "options", [{"distance": "near"}, {"distance": "far"}, {"chosen_share": 0.3}, {"algo": "odice"}]
 )
 def test_what_a_small_log_decides_does_not_make_a_finished_run_another_one(options):
     settings = resolve(line_log(), **{"algo": "auto", "env": "none", "allow": ("all",), **SMALL, **options})
     run, trained = SweepRun("line/auto/seed-0", settings), prepare(settings).settings
     assert agrees(json.loads(json.dumps(trained.identity())) | {"env": None}, run.identity)
     if "distance" in options:
-        assert trained.config.episode_share == 1.0
+        assert trained.config.chosen_share == 1.0
         other = {"near": "far", "far": "near"}[options["distance"]]
         assert not agrees(trained.replace("", distance=other).identity() | {"env": None}, run.identity)
 

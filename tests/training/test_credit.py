@@ -49,7 +49,7 @@ def test_luck_earns_no_credit_in_a_lottery():
     gambled = log.actions == 1
     assert result.advantage[~gambled].mean() > result.advantage[gambled].mean() + 1.0
     won = gambled & (log.rewards > 0)
-    chosen = drawn_rows(result.skill.score, rows_of(log, "bootstrap"), 0.2)
+    chosen = drawn_rows(result.skill.steps, rows_of(log, "bootstrap"), 0.2)
     assert gambled[chosen].mean() < 0.1
     # a network that had seen the draws of the rows it judges would give those who won more
     assert abs(result.advantage[won].mean() - result.advantage[gambled & ~won].mean()) < 0.2
@@ -59,7 +59,7 @@ def test_without_chance_the_return_is_skill():
     world = WORLDS["grid"]
     log = world.make_log(np.random.default_rng(1), 400)
     result = credit(log, 0.99)
-    assert np.corrcoef(result.skill.score, log.returns)[0, 1] > 0.9
+    assert np.corrcoef(result.skill.episodes, log.returns)[0, 1] > 0.9
     burned = np.asarray(log.rewards) < -0.3  # steps into the fire
     assert result.advantage[burned].mean() < result.advantage[~burned].mean() - 0.5
 
@@ -69,7 +69,7 @@ def test_where_returns_are_alike_nobody_has_credit():
     result = credit(dataclasses.replace(log, rewards=np.full_like(log.rewards, 3.0)), 0.99)
     assert result.advantage.shape == (50,)
     assert not result.advantage.any()
-    assert not result.skill.score.any()
+    assert not result.skill.steps.any()
 
 
 def test_rounding_is_no_credit():

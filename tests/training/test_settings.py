@@ -42,7 +42,7 @@ def test_the_log_decides_the_rest():
     before = resolve(line_log(60), **QUICK)
     after = prepare(before).settings
     changed = {name for name in after.sources if after.sources[name] != before.sources[name]}
-    assert changed == {"balance", "episode_share", "holdout", "value_start"}
+    assert changed == {"balance", "chosen_share", "holdout", "value_start"}
     assert (before.options.holdout, after.options.holdout) == (None, 0.1)
     assert before.config.value_start is None
     assert after.config.value_start > 0
