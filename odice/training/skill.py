@@ -16,7 +16,7 @@ variance of its steps together, while errors repeat themselves along an episode:
     share = min(slope, 1 / ratio), within [0, 1]
 
 Both bound the part of the sum that is true luck, and `share` of it is taken away. A step's skill is that of its episode
-and that of the steps around it, each in its own standard deviations over the log:
+and half of that of the steps around it, each in its own standard deviations over the log:
 
     of the episode   G - share (sum of luck) - slope_0 V(s_0)              slope_0 >= 0 by least squares
     around step t    sum over u of gamma^|u - t| (delta_u - share luck_u)
@@ -34,6 +34,8 @@ import numpy as np
 from odice.core.numerics import returns_to_go
 from odice.data.transitions import Rows
 
+AROUND = 0.5
+"""Weight of the skill of the steps around a step, beside that of its episode."""
 NEGLIGIBLE = 1e-3
 """Skills that differ by less than this share of what they are made of are all the same."""
 BALANCE = 0.1
@@ -79,7 +81,7 @@ def skill_of(
     score = score - _slope(begun, score) * (begun - begun.mean())
     score = _unless_negligible(score, returns)
     around = _unless_negligible(_around(change - share * luck, lengths, discount), change)
-    return Skill(_standard(np.repeat(score, lengths)) + _standard(around), score, ratio, share)
+    return Skill(_standard(np.repeat(score, lengths)) + AROUND * _standard(around), score, ratio, share)
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odice.data.transitions import Rows
-from odice.training.skill import balance, drawn_rows, enough, row_weights, skill_of
+from odice.training.skill import AROUND, balance, drawn_rows, enough, row_weights, skill_of
 
 
 def simulated(error: float, episodes: int = 4000, steps: int = 9, seed: int = 0):
@@ -87,7 +87,7 @@ def test_the_skill_of_steps_by_hand():
     change = np.array([4.0, 0.0, -4.0, 1.0, -1.0])
     result = skill_of(np.zeros(2), np.zeros(2), change, np.zeros(5), np.array([3, 2]), 0.5)
     around = np.array([4 - 1, 2 - 2, 1 - 4, 1 - 0.5, 0.5 - 1])
-    np.testing.assert_allclose(result.steps, (around - around.mean()) / around.std())
+    np.testing.assert_allclose(result.steps, AROUND * (around - around.mean()) / around.std())
 
 
 def test_a_good_agent_and_a_good_part_of_an_episode_both_count():
