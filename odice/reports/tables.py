@@ -197,6 +197,8 @@ def state(run: RunRecord) -> str:
 
 def _protocol(comparison: Comparison) -> str:
     scored = [group.scored for group in comparison.groups if group.interval]
+    if not scored:
+        return "No finished run was evaluated in a simulator, so there are no returns to compare."
     what = "normalized scores" if all(scored) else "returns, not normalized" if not any(scored) else "as the unit says"
     return (
         f"A run's number is the mean of its {last_evaluations(comparison)}; mean ± standard deviation and 95 % "

@@ -13,6 +13,7 @@ from odice.cli.main import main
 from odice.errors import OdiceError
 from odice.reports.compare import compare
 from odice.reports.runs import clean, data_name
+from odice.reports.tables import tables
 from tests.reports.made import make_run
 from tests.training.line import SMALL, line_log
 
@@ -79,6 +80,13 @@ def test_without_a_reference_there_are_returns(tmp_path):
     make_run(tmp_path / "c", [[100.0]], data="b", algo="bc")  # one run without is enough: the two must compare
     units = {(group.data, group.method): (group.unit, group.interval.value) for group in compare([tmp_path]).groups}
     assert units == {("a", "odice"): ("score", 50.0), ("b", "odice"): ("return", 7.0), ("b", "bc"): ("return", 100.0)}
+
+
+def test_runs_that_no_simulator_evaluated_have_no_normalized_scores(tmp_path):
+    make_run(tmp_path / "a", returns=())
+    note = tables(compare([tmp_path / "a"]))[0].note
+    assert note.startswith("No finished run was evaluated in a simulator")
+    assert "normalized" not in note
 
 
 def test_averages_over_data_need_methods_that_have_them_all(tmp_path):

@@ -153,6 +153,8 @@ def estimate(
         candidates: How many policies are compared: the bounds of all hold at once with 95 % confidence.
         seed: Of the estimators.
     """
+    if seed < 0:
+        raise OdiceError(f"seed must be at least 0, got {seed}.")
     dataset = log_for(policy, data, schema=schema)
     discount = _check(policy, estimators, discount, updates, heads)
     by = evaluation_episodes(policy, dataset)

@@ -212,6 +212,7 @@ def test_clone_the_behavior_where_nothing_is_better(world):
         ("nan.npz", [], "a number of the log's rewards is not finite"),
         ("log.npz", ["--horizon", "0"], "--horizon must be"),
         ("log.npz", ["--discount", "2"], "--discount must lie above 0"),
+        ("log.npz", ["--seed", "-1"], "seed must be at least 0, got -1"),
         ("log.npz", ["--discount", "1", "--estimators", "dice"], "need a discount below 1"),
         ("log.npz", ["--estimators", "fqe", "dise"], "Did you mean 'dice'?"),
         ("log.npz", ["--video", "a.gif"], "leave it out with --data"),
