@@ -300,8 +300,10 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
         value = str(value)
     try:
         adapter = pydantic.TypeAdapter(hint, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
-        if isinstance(value, bool) and adapter.json_schema().get("type") not in ("boolean", None):
-            raise OdiceError(f"{name} must not be {value}: it is not a switch.")
+        if isinstance(value, bool):
+            known = adapter.json_schema()
+            if not {part.get("type") for part in known.get("anyOf", [known])} & {"boolean", None}:
+                raise OdiceError(f"{name} must not be {value}: it is not a switch.")
         return adapter.validate_python(value)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]

@@ -72,7 +72,7 @@ def test_nothing_of_another_file_comes_out(tmp_path, hops):
             virtual(file, "rewards", "inner")
         else:
             virtual(file, "rewards", "rewards")
-    with pytest.raises(OdiceError, match="'rewards' points to another file; copy the data into this one"):
+    with pytest.raises(OdiceError, match="'rewards' points elsewhere; put the data themselves there"):
         odice.load(path)
 
 

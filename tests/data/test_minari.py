@@ -352,7 +352,7 @@ def other_file(file):
         (NESTED, None, swap("episode_1/observations/b", np.zeros(3)), "have 3 to 4 rows"),
         (PAIR, None, remove("episode_1/observations/_index_1"), "another shape or type"),
         (None, None, cycle, "more than 1000 parts or 20 levels"),
-        (NESTED, dict_of(**{"c/b": BOX}), other_file, "points to another file"),
+        (NESTED, dict_of(**{"c/b": BOX}), other_file, "points elsewhere"),
     ],
 )
 def test_arrays_that_do_not_fit_the_description(root, observations, space, change, says):

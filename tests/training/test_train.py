@@ -209,6 +209,7 @@ def test_options_and_settings_do_not_share_names():
         ({"lam": "high"}, "lam is 'high': .*valid number"),
         ({"lam": 1.5}, "lam must lie strictly between 0 and 1"),
         ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": True}, "steps must not be True: it is not a switch"),
         ({"seed": 2**31}, "seed must be at most 2147483647"),
         ({"seed": 2**31 - 2, "seeds": 3}, "seed must be at most 2147483647"),
         ({"steps": 10.5}, "steps is 10.5: .*valid integer"),

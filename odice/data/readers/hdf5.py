@@ -45,7 +45,7 @@ def entry(group: h5py.Group, key: str, where: str) -> h5py.Group | h5py.Dataset:
     if name not in group.id:
         raise OdiceError(f"{where}: no {key!r} in it; the file is incomplete, so write or download it again.")
     if group.id.links.get_info(name).type != h5l.TYPE_HARD:
-        raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
+        raise OdiceError(f"{where}: {key!r} points elsewhere; put the data themselves there.")
     item = h5o.open(group.id, name)
     if isinstance(item, h5d.DatasetID):
         return h5py.Dataset(item, readonly=True)
@@ -73,7 +73,7 @@ def checked(item: h5py.Group | h5py.Dataset, key: str, where: str) -> h5py.Datas
         raise OdiceError(f"{where}: {key!r} is not an array.")
     layout = item.id.get_create_plist()
     if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
-        raise OdiceError(f"{where}: {key!r} points to another file; copy the data into this one.")
+        raise OdiceError(f"{where}: {key!r} points elsewhere; put the data themselves there.")
     stored = item.id.get_storage_size()
     if item.nbytes > MAX_RATIO * stored + (1 << 20):
         raise OdiceError(
