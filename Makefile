@@ -56,8 +56,9 @@ types: $(STAMP)
 tests: $(STAMP)
 	$(PYTEST) -m "not long"
 
+# Of the fast tests hardly any waits, and a worker takes six seconds to import them.
 unit: $(STAMP)   ## the fast tests
-	$(PYTEST) -m "not slow and not long"
+	$(PYTEST) -n 2 -m "not slow and not long"
 
 coverage: $(STAMP) ## all tests but the long ones, and the lines that none of them reaches
 	$(PYTEST) -m "not long" --cov

@@ -59,6 +59,14 @@ PACKAGES_THAT_TRAIN = {
 """Folders of tests that compile programs or start processes: slow unless marked fast."""
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Without the slow tests, do not import files that have no others: each worker would."""
+    if "not slow" not in config.option.markexpr or not collection_path.name.startswith("test_"):
+        return None
+    folder = collection_path.relative_to(TESTS).parts[0] if collection_path.is_relative_to(TESTS) else ""
+    return (folder in PACKAGES_THAT_TRAIN and "mark.fast" not in collection_path.read_text()) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:

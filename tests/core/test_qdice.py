@@ -1,5 +1,7 @@
 """The Q-form's residual pair against numpy on linear critics, and the identities of the three rules on it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ TELESCOPING = Objective(chi(ALPHA), GAMMA, T, linear=1.0, telescope=1.0)
 DUAL = Objective(divergence("kl-dv"), GAMMA, 0.0, linear=1 - GAMMA)
 
 
+@functools.cache
 def setting(seed=0, n=16):
     """A batch, drawn actions with made-up log densities, and a linear twin critic with a target of its own."""
     rng = np.random.default_rng(seed)
@@ -33,9 +36,15 @@ def setting(seed=0, n=16):
     return make_batch(seed, n), Drawn(sample(), sample()), critic, target
 
 
-def gradient(rule, objective, problem, **options):
+@functools.cache
+def compiled(rule, objective, diagnose):
+    """One program for each: op by op, each op of each test is a program of its own."""
+    return jax.jit(functools.partial(critic_gradient, rule, objective, diagnose=diagnose))
+
+
+def gradient(rule, objective, problem, diagnose=False):
     batch, drawn, critic, target = problem
-    return critic_gradient(rule, objective, critic, target, batch, drawn, **options)
+    return compiled(rule, objective, diagnose)(critic, target, batch, drawn)
 
 
 # --- numpy ----------------------------------------------------------------------------------------------------------
@@ -146,8 +155,8 @@ def test_next_observation_of_a_terminal_is_never_used(rule):
 def test_the_policy_and_the_target_get_no_gradient(rule):
     batch, drawn, critic, target = setting()
     total = lambda result: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(result.gradient))
-    of_draws = jax.grad(lambda d: total(critic_gradient(rule, OBJECTIVE, critic, target, batch, d)[0]))(drawn)
-    of_target = jax.grad(lambda t: total(critic_gradient(rule, OBJECTIVE, critic, t, batch, drawn)[0]))(target)
+    of_draws = jax.grad(lambda d: total(gradient(rule, OBJECTIVE, (batch, d, critic, target))[0]))(drawn)
+    of_target = jax.grad(lambda t: total(gradient(rule, OBJECTIVE, (batch, drawn, critic, t))[0]))(target)
     assert zero(of_draws)
     assert zero(of_target)
 
