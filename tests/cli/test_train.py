@@ -14,7 +14,7 @@ import pytest
 from odice.algos import algorithms
 from odice.cli.main import main
 from odice.cli.train import FIRST, parse
-from odice.errors import Diverged, Interrupted
+from odice.errors import Diverged, Interrupted, OdiceError
 from odice.training.settings import resolve
 from tests.training.line import line_log
 
