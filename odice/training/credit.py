@@ -35,11 +35,12 @@ from odice.data.transitions import Convention, rows_of
 from odice.training.skill import Skill, skill_of
 
 WIDTH = 64
-"""Of both hidden layers; twice as much where there are more than `FEW` rows, with fewer they would learn noise."""
-FEW = 10_000
+"""Of both hidden layers."""
 UPDATES = 1600
-"""Where there are at most `MANY` rows; more rows get more updates in proportion, up to `MOST` times as many."""
+FEW = 10_000
+"""Where there are more rows, networks of twice the width are trained too, and those that explain more are kept."""
 MANY, MOST = 50_000, 4
+"""Wide networks get more updates where there are more than `MANY` rows, in proportion, up to `MOST` times as many."""
 BATCH = 256
 RATE = 1e-3
 SNAPSHOTS = 8
@@ -81,7 +82,8 @@ def credit(dataset: Dataset, discount: float, convention: Convention = "bootstra
     rows = _sample(dataset, convention, seed)
     log = _Log(dataset, discount, rows, seed)
     seen = log.take(rows)
-    networks = _learn(seen, discount, seed)
+    learned = [_learn(seen, discount, seed, *size) for size in _sizes(len(rows))]
+    networks = max(learned, key=lambda each: each.explained(seen))
 
     advantage, change, worth = np.empty((3, dataset.n_steps))
     for begin in range(0, dataset.n_steps, BLOCK):
@@ -119,17 +121,26 @@ class _Networks(NamedTuple):
         by_model = reward + self.discount * following - self.worth(steps.observations, steps.fold)
         return by_model if self.correction is None else by_model + self.correction(steps.both, steps.fold)[:, 0]
 
+    def explained(self, steps: _Steps) -> float:
+        """The share of delta's variance that state and action explain."""
+        change = self.change(steps)
+        return 1.0 - float(np.var(change - self.advantage(steps)) / max(np.var(change), TINY))
 
-def _learn(steps: _Steps, discount: float, seed: int) -> _Networks:
+
+def _sizes(rows: int) -> list[tuple[int, int]]:
+    """The width and the number of updates of the networks to choose from."""
+    wide = (2 * WIDTH, UPDATES * min(max(1, round(rows / MANY)), MOST))
+    return [(WIDTH, UPDATES), wide] if rows > FEW else [(WIDTH, UPDATES)]
+
+
+def _learn(steps: _Steps, discount: float, seed: int, width: int, updates: int) -> _Networks:
     observation, both = steps.observations.shape[1], steps.both.shape[1]
-    rows = len(steps.fold)
-    hidden = (WIDTH if rows <= FEW else 2 * WIDTH,) * 2
+    hidden = (width, width)
     shapes = (
         ((observation, *hidden, 1), (both, *hidden, observation + 2)),
         ((both, *hidden, 1),),
     )
-    updates = UPDATES * min(max(1, round(rows / MANY)), MOST)
-    first, second = _starts(jax.random.PRNGKey(seed), shapes, rows, updates)
+    first, second = _starts(jax.random.PRNGKey(seed), shapes, len(steps.fold), updates)
     moves = np.where(steps.over[:, None], 0.0, steps.following - steps.observations)
     world = np.concatenate([moves, steps.rewards[:, None], steps.over[:, None]], axis=1)
     inputs, targets = [steps.observations, steps.both], [steps.returns[:, None], world]

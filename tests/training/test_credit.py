@@ -43,6 +43,15 @@ def test_change_and_advantage_by_hand():
     np.testing.assert_allclose(corrected.advantage(steps), np.add(expected, [100, 200]))
 
 
+def test_the_explained_share_by_hand():
+    """A model without a correction that predicts delta but for 1 in every other step."""
+    steps = steps_by_hand()._replace(over=np.array([True, True]), rewards=np.array([3.0, -1.0]))
+    value = lambda obs, fold: 0.0 * obs
+    model = lambda both, fold: np.stack([0 * both[:, 0], np.array([3.0, 0.0]), np.ones(2)], axis=1)
+    # delta is 3 and -1 (variance 4), what is missed 0 and -1 (variance 1/4)
+    assert _Networks(value, model, None, 0.5).explained(steps) == pytest.approx(1 - 0.25 / 4)
+
+
 def test_luck_earns_no_credit_in_a_lottery():
     log = WORLDS["lottery-10"].make_log(np.random.default_rng(1), 4000)
     result = credit(log, 0.99)
