@@ -75,6 +75,8 @@ def _why_open(judgment: Judgment, per: str) -> str:
     estimates, verdict = judgment.estimates, judgment.estimates.verdict
     if estimates.episodes < FEW_EPISODES:
         return f"Only {estimates.episodes} {per}s were left to judge by, and fewer than {FEW_EPISODES} say little."
+    if estimates.doubt:
+        return estimates.doubt
     if verdict.smallest is not None:
         found = judgment.gain.change.mean
         seen = "and it finds no gain" if found <= 0 else f"and the one that it finds is about {number(found)}"

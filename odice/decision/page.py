@@ -267,6 +267,8 @@ def _checks(judgment: Judgment, health: dict[str, Any] | None, many: str) -> lis
             judged if enough else f"{judged} With fewer than 200, luck weighs heavily.",
         ),
     ]
+    if estimates.doubt:
+        checks.append(Checked("bad", "One world, and what was written down of it", estimates.doubt))
     if not estimates.known:
         checks.append(
             Checked(

@@ -6,6 +6,7 @@ import pytest
 from odice.data.doctor import CODES, inspect
 from tests.data.test_doctor import build
 from tests.data.test_leaks import LEAKS
+from tests.data.test_order import DOUBTS
 
 WORLDS = ("linear", "pendulum", "pendulum-discrete", "pendulum-raw-angle", "cartpole", "goal", "contacts", "grid")
 
@@ -284,7 +285,7 @@ def test_planted_defect_is_found_and_nothing_else(simulate, code, world, severit
 
 
 def test_every_code_is_planted_and_named():
-    assert {param.values[0] for param in DEFECTS} | LEAKS == set(CODES)
+    assert {param.values[0] for param in DEFECTS} | LEAKS | DOUBTS == set(CODES)
 
 
 def test_sentinel_is_named(simulate):

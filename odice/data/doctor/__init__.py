@@ -16,13 +16,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from odice.data.dataset import Dataset
-from odice.data.doctor import alignment, dynamics, episodes, leaks, values
+from odice.data.doctor import alignment, dynamics, episodes, leaks, order, values
 from odice.data.doctor.finding import Finding
 from odice.data.doctor.scan import Scan, scan
 from odice.data.summary import summarize
 from odice.errors import OdiceError, unknown_name
 
 Check = Callable[[Scan], Iterator[Finding]]
+
+DOUBTS = (order.trend, order.groups, order.contradicted_propensities)
+"""What forbids a verdict about a policy: the bounds would be false."""
+
+
+def _doubts(seen: Scan) -> Iterator[Finding]:
+    yield from doubts(seen.dataset)
+
 
 CHECKS: tuple[Check, ...] = (
     values.not_finite,
@@ -45,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     leaks.leaked_steps,
     leaks.leaked_returns,
     leaks.time_backwards,
+    _doubts,
 )
 
 # every code a finding can have -> what it means, in half a sentence
@@ -78,6 +87,9 @@ CODES = {
     "leaked-return": "observation columns that give away the return",
     "id-column": "observation columns that number the episodes",
     "time-backwards": "a clock that runs backwards inside episodes",
+    "trend": "rewards and actions that change together along the log",
+    "grouped-rows": "rows that belong together without an episode column",
+    "wrong-propensities": "stated probabilities that contradict the log",
 }
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
@@ -108,6 +120,12 @@ def inspect(dataset: Dataset) -> Report:
         summary = summarize(seen)
     findings.sort(key=lambda f: _RANK[f.severity])
     return Report(summary, tuple(findings))
+
+
+def doubts(dataset: Dataset) -> tuple[Finding, ...]:
+    """The findings that forbid a verdict about any policy."""
+    with np.errstate(all="ignore"), threadpool_limits(1, "blas"):
+        return tuple(finding for one in DOUBTS for finding in one(dataset))
 
 
 def check(dataset: Dataset, allow: Iterable[str] = ()) -> Report:

@@ -77,8 +77,7 @@ class Scan:
 
 def scan(dataset: Dataset, sample: int = SAMPLE) -> Scan:
     """Walk through a data set once; `sample` rows are kept for quantiles and regressions."""
-    width = dataset.observations.shape[1]
-    names = _layout(dataset, width)
+    names = layout(dataset)
     actions = dataset.actions if not dataset.discrete else dataset.actions[:, None]
     act_names = tuple(f"action[{i}]" for i in range(actions.shape[1])) if not dataset.discrete else ("action",)
     return Scan(
@@ -89,11 +88,11 @@ def scan(dataset: Dataset, sample: int = SAMPLE) -> Scan:
     )
 
 
-def _layout(dataset: Dataset, width: int) -> tuple[str, ...]:
+def layout(dataset: Dataset) -> tuple[str, ...]:
     """A name for every number of an observation."""
-    layout = dataset.meta.obs_layout
-    if layout and sum(size for _, size in layout) == width:
-        return tuple(f"{name}[{i}]" if size > 1 else name for name, size in layout for i in range(size))
+    parts, width = dataset.meta.obs_layout, dataset.observations.shape[1]
+    if parts and sum(size for _, size in parts) == width:
+        return tuple(f"{name}[{i}]" if size > 1 else name for name, size in parts for i in range(size))
     return tuple(f"observation[{i}]" for i in range(width))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odice.data.dataset import Dataset
+from odice.data.doctor import doubts
 from odice.errors import OdiceError, unknown_name
 from odice.evaluation.log import log_for
 from odice.evaluation.ope.behavior import Behavior, clone
@@ -90,6 +91,8 @@ class Estimates:
     spread: float
     """Standard deviation of the log's returns."""
     verdict: Verdict
+    doubt: str = ""
+    """What the data doctor found that makes every bound false, or nothing."""
 
     def __repr__(self) -> str:
         return f"Estimates({self.verdict})"
@@ -165,7 +168,8 @@ def estimate(
         by = by._replace(data=_some_episodes(by.data, seed))
     log = make_episodes(policy, by.data, horizon)
     run = EstimatorRun(log, discount, updates, heads, seed, ALPHA / candidates)
-    return run.estimates(estimators, dataset.meta.source, by.sentence, by.origin == "trained on")
+    doubt = " ".join(f"{finding.message} {finding.advice}" for finding in doubts(dataset))
+    return run.estimates(estimators, dataset.meta.source, by.sentence, by.origin == "trained on", doubt)
 
 
 def _some_episodes(data: Dataset, seed: int) -> Dataset:
@@ -230,7 +234,12 @@ class EstimatorRun:
         return clone(self.log, seed=self.seed)
 
     def estimates(
-        self, estimators: Sequence[str], source: str, judged_by: str = "", trained_on: bool = False
+        self,
+        estimators: Sequence[str],
+        source: str,
+        judged_by: str = "",
+        trained_on: bool = False,
+        doubt: str = "",
     ) -> Estimates:
         """Run the estimators and draw the conclusion.
 
@@ -239,6 +248,7 @@ class EstimatorRun:
             source: The log's name.
             judged_by: A sentence: which episodes these are.
             trained_on: Whether the policy was trained on them.
+            doubt: What the data doctor found that makes every bound false, or nothing.
         """
         log, behavior = self.log, self.behavior()
         estimates = self._basic(behavior)
@@ -250,6 +260,7 @@ class EstimatorRun:
             outside=behavior.outside,
             known=behavior.known,
             trained_on=trained_on,
+            doubt=doubt,
             confidence=1 - self.alpha,
         )
         own = student(self.logged.value, float(self.logged.replicates.std()), log.n_episodes - 1, self.alpha)
@@ -271,6 +282,7 @@ class EstimatorRun:
             estimates=estimates,
             spread=self.spread,
             verdict=verdict,
+            doubt=doubt,
         )
 
     def _basic(self, behavior: Behavior) -> dict[str, Estimate]:

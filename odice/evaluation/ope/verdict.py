@@ -13,8 +13,10 @@ of the behavior.
 | none of these | none: FQE alone gives an estimate | - |
 
 "Better" is a bound above 0, and only such a bound is stated. No answer is given where the policy was trained on the
-episodes or with fewer than 30 episodes, and no bound where the policy is outside the data in more than a third of the
-states. docs/research/estimates.md says how often stated bounds were false on worlds with known truth.
+episodes, with fewer than 30 episodes, or where the data doctor found that the world changed along the log, that rows
+belong together, or that the stated probabilities are wrong (`doctor.DOUBTS`); and no bound where the policy is outside
+the data in more than a third of the states. docs/research/estimates.md says how often stated bounds were false on
+worlds with known truth.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ def conclude(
     outside: float,
     known: bool,
     trained_on: bool = False,
+    doubt: str = "",
     confidence: float = 0.95,
 ) -> Verdict:
     """The verdict from the improvements over the behavior that the estimators gave.
@@ -75,9 +78,10 @@ def conclude(
         outside: The share of states in which the policy is outside the data.
         known: Whether the behavior's probabilities are known.
         trained_on: Whether the policy was trained on these episodes.
+        doubt: What the data doctor found that makes every bound false, or nothing.
         confidence: Of the intervals.
     """
-    if why := _refusal(episodes, trained_on):
+    if why := _refusal(episodes, trained_on) or doubt:
         return Verdict("cannot tell", why, None, None, (), confidence)
     usable = [name for name in improvement if not unusable[name]]
     upper, lower = _witnesses(usable, known)
