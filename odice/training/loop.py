@@ -331,7 +331,8 @@ class Loop:
 
     def _interrupted(self) -> Interrupted:
         where = f"in {self._recorders[0].directory.path}" if jax.process_index() == 0 else "with the first process"
+        at = f"at step {self.step:,}; the checkpoint is {where}. Run the same command again to continue."
         return Interrupted(
-            f"stopped at step {self.step:,}; the checkpoint is {where}. Run the same command again to continue.",
+            f"stopped {at}" if self.step else "stopped before the first update; run the same command again to start.",
             self._stop.signal or SIGTERM,  # another process of the run was asked to stop
         )

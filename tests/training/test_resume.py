@@ -120,6 +120,13 @@ def test_stopped_at_random_moments(tmp_path, uninterrupted):
     assert content(train(tmp_path / "run")) == uninterrupted
 
 
+def test_stopped_before_the_first_update(tmp_path, monkeypatch):
+    monkeypatch.setattr(Stop, "requested", property(lambda self: True))
+    with pytest.raises(Interrupted, match=r"^stopped before the first update; run the same command again to start.$"):
+        train(tmp_path / "run")
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
 def test_killed_while_an_evaluation_is_under_way(tmp_path, uninterrupted, monkeypatch):
     """The checkpoint at 60 carries the policy of step 40, whose evaluation had not finished."""
     with pytest.MonkeyPatch.context() as patch:
