@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class Sentence:
@@ -82,8 +82,10 @@ def exit_code(work: Callable[[], int | None]) -> int:
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> OdiceError:
-    """The error for a name that is not in a registry: lists the valid names and the nearest one."""
+    """The error for a name that is not in a registry: lists the valid names and the nearest, two if equally near."""
     valid = sorted(valid)
-    near = get_close_matches(str(name), valid, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = get_close_matches(str(name), valid, n=2, cutoff=0.5)
+    alike = [SequenceMatcher(None, one, str(name)).ratio() for one in near]
+    near = [one for one, ratio in zip(near, alike, strict=True) if ratio == alike[0]]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return OdiceError(f"Unknown {kind} {name!r}.{hint} Valid: {', '.join(valid)}.")
