@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -19,7 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odice.data.copies import copies_of
 from odice.data.meta import Meta
+from odice.data.rows import blocks as blocks
+from odice.data.rows import pick as pick
+from odice.data.rows import release as release
+from odice.data.rows import walk
 from odice.encoding import Encoding
 from odice.errors import OdiceError
 from odice.notebook import facts, numbers
@@ -259,15 +263,36 @@ class Dataset:
             meta=self.meta.after(f"first {steps} of {self.n_steps} steps"),
         )
 
+    @cached_property
+    def copies(self) -> np.ndarray:
+        """(copies, 2): an episode, and a later one that repeats it bit for bit."""
+        return copies_of(self)
+
+    @property
+    def originals(self) -> np.ndarray:
+        """The episodes that repeat no earlier one."""
+        return np.delete(np.arange(self.n_episodes), self.copies[:, 1])
+
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Two data sets of whole episodes, drawn at random; the first has about `fraction` of the episodes."""
-        count = round(fraction * self.n_episodes)
-        if not 0 < fraction < 1 or not 0 < count < self.n_episodes:
+        """Two data sets of whole episodes, drawn at random; the first has about `fraction` of the episodes.
+
+        Copies of an episode are all in the same one.
+        """
+        first = self.drawn(fraction, seed=seed)
+        return self.select(first), self.select(~first)
+
+    def drawn(self, fraction: float, *, seed: int = 0) -> np.ndarray:
+        """(episodes,) which episodes are in the first part of a `split`."""
+        originals = self.originals
+        count = round(fraction * len(originals))
+        if not 0 < fraction < 1 or not 0 < count < len(originals):
             raise OdiceError(
-                f"{self.meta.source}: cannot split {self.n_episodes} episodes at {fraction}; each part needs one."
+                f"{self.meta.source}: cannot split {len(originals)} episodes at {fraction}; each part needs one."
             )
-        order = np.random.default_rng(seed).permutation(self.n_episodes)
-        return self.select(np.sort(order[:count])), self.select(np.sort(order[count:]))
+        first = np.zeros(self.n_episodes, bool)
+        first[originals[np.random.default_rng(seed).permutation(len(originals))[:count]]] = True
+        first[self.copies[:, 1]] = first[self.copies[:, 0]]
+        return first
 
     # --- identity and files ------------------------------------------------------------------------------------------
 
@@ -300,37 +325,6 @@ class Dataset:
         from odice.data.writers import save
 
         return save(self, path, format)
-
-
-def blocks(rows: int, row_bytes: int, block_bytes: int = 1 << 21) -> Iterator[slice]:
-    """Slices that cover `rows`, about 2 MB each: how everything here walks through arrays larger than memory."""
-    size = max(1, block_bytes // max(1, row_bytes))
-    return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
-
-
-def walk(array: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """The blocks of an array one after the other; of a memory-mapped one only the last is in memory."""
-    for block in blocks(len(array), array[:1].nbytes):
-        yield block, array[block]
-        release(array)
-
-
-def pick(array: np.ndarray, rows: np.ndarray, chunk: int = 2048) -> np.ndarray:
-    """`array[rows]` for ascending rows, in chunks: of a mapped file the system maps 16 pages around each row."""
-    if len(rows) <= chunk or rows[-1] - rows[0] < 4 * len(rows):
-        return array[rows]
-    out = np.empty((len(rows), *array.shape[1:]), array.dtype)
-    for a in range(0, len(rows), chunk):
-        out[a : a + chunk] = array[rows[a : a + chunk]]
-        release(array)
-    return out
-
-
-def release(array: np.ndarray) -> None:
-    """Give back the pages of a memory-mapped array that were touched; they stay in the operating system's cache."""
-    mapped = getattr(array, "_mmap", None)
-    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on every system
-        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -225,7 +225,7 @@ def test_a_system_without_scattered_reads_and_advice_gives_the_same(tmp_path, mo
     monkeypatch.delattr("odice.data.store.records.os.preadv", raising=False)
     monkeypatch.delattr("odice.data.store.records.os.posix_fadvise", raising=False)
     monkeypatch.setattr("odice.data.store.records.NOWAIT", 0)
-    monkeypatch.delattr("odice.data.dataset.mmap.MADV_DONTNEED", raising=False)
+    monkeypatch.delattr("odice.data.rows.mmap.MADV_DONTNEED", raising=False)
     assert same(Streamed(store).gather(rows), expected)
     assert odice.load(tmp_path / "s").fingerprint == data.fingerprint
     os.truncate(tmp_path / "s" / "records.npy", 1000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odice.data.dataset import Dataset, blocks, pick, release, walk
+from odice.data.dataset import Dataset, pick, walk
 from odice.data.doctor.finding import Finding
 from odice.data.doctor.scan import Scan
 
@@ -201,11 +201,9 @@ def _unfinished(facts: Mapping[str, Any], data: Dataset) -> Finding:
 
 
 def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
-    """Episodes that occur twice, bit for bit. Where states recur anyway, short paths repeat by chance."""
+    """Episodes that occur twice, bit for bit (`odice.data.copies`)."""
     data = scan.dataset
-    copies = _copies(data)
-    if copies.size and _states_recur(_sample_without(data, copies[:, 1])):
-        copies = copies[data.lengths[copies[:, 1]] >= 100]
+    copies = data.copies
     if not copies.size:
         return
     yield Finding(
@@ -213,24 +211,10 @@ def duplicate_episodes(scan: Scan) -> Iterator[Finding]:
         "warning",
         f"{len(copies)} of {data.n_episodes} episodes are exact copies of earlier ones (episode {copies[0, 1]} repeats "
         f"episode {copies[0, 0]}).",
-        "Remove the copies: they count twice in training, and a copy in the validation part makes it blind.",
+        "Remove the copies: they count twice in training. What is held out holds all copies of an episode or none, and "
+        "estimates count it once.",
         {"episodes": len(copies), "share": len(copies) / data.n_episodes, "pairs": copies[:100].tolist()},
     )
-
-
-def _sample_without(data: Dataset, episodes: np.ndarray) -> np.ndarray:
-    """Observations of a sample of the steps, none of these episodes."""
-    rows = np.sort(np.random.default_rng(0).choice(data.n_steps, min(data.n_steps, SAMPLE), replace=False))
-    owner = np.searchsorted(data.ends, rows)
-    kept = ~np.isin(owner, episodes)
-    return pick(data.observations, rows[kept] + owner[kept])
-
-
-def _states_recur(observations: np.ndarray) -> bool:
-    """Whether states are whole numbers, or half of those in a sample occur more than once."""
-    if (observations == np.floor(observations)).all():
-        return True
-    return len(np.unique(observations, axis=0)) < 0.5 * len(observations)
 
 
 def usual_reward(rewards: np.ndarray) -> float | None:
@@ -239,34 +223,3 @@ def usual_reward(rewards: np.ndarray) -> float | None:
     middle = float(np.median(rewards if len(rewards) <= SAMPLE else pick(rewards, rows)))
     fraction = sum(int((part == middle).sum()) for _, part in walk(rewards)) / len(rewards)
     return middle if fraction >= 0.8 else None
-
-
-def _copies(data: Dataset) -> np.ndarray:
-    """(copies, 2): pairs (first, copy) of identical episodes. A random projection finds candidates; bits decide."""
-    rng = np.random.default_rng(0)
-    weights = rng.normal(size=data.observations.shape[1]).astype(np.float32)
-    marks = np.zeros(data.n_episodes)
-    for block in blocks(data.n_steps, data.observations[:1].nbytes):
-        steps = np.arange(block.start, block.stop)
-        owner = np.searchsorted(data.ends, steps)
-        part = data.observations[steps + owner]
-        trace = (part if np.isfinite(part).all() else np.nan_to_num(part)) @ weights
-        trace = trace * (1 + 0.1 * np.sin(steps - data.starts[owner]))  # the order of the steps counts
-        sums = np.bincount(owner - owner[0], trace)
-        marks[owner[0] : owner[0] + len(sums)] += sums
-        release(data.observations)
-    order = np.lexsort((marks, data.lengths))
-    a, b = order[:-1], order[1:]
-    scale = np.abs(marks).max() + 1e-12
-    alike = (data.lengths[a] == data.lengths[b]) & (np.abs(marks[a] - marks[b]) <= 1e-5 * scale)
-    pairs, first = [], {}
-    for number, (i, j) in enumerate(zip(a[alike], b[alike], strict=True)):
-        if number % 64 == 0:
-            for array in (data.observations, data.actions, data.rewards):
-                release(array)
-        one, two = data[int(i)], data[int(j)]
-        if all(np.array_equal(x, y) for x, y in zip(one[:3], two[:3], strict=True)):
-            root = first.setdefault(int(i), int(i))
-            first[int(j)] = root
-            pairs.append((min(root, int(j)), max(root, int(j))))
-    return np.array(sorted(pairs, key=lambda pair: pair[1]), np.int64).reshape(-1, 2)

@@ -166,9 +166,14 @@ def estimate(
     if by.data.n_steps > MAX_STEPS and not isinstance(policy, np.ndarray):
         horizon = int(dataset.lengths.max()) if horizon is None else horizon
         by = by._replace(data=_some_episodes(by.data, seed))
+    if isinstance(policy, np.ndarray) and by.chosen is not None and len(policy) == dataset.n_steps:
+        policy = policy[np.isin(np.repeat(np.arange(dataset.n_episodes), dataset.lengths), by.chosen)]
     log = make_episodes(policy, by.data, horizon)
     run = EstimatorRun(log, discount, updates, heads, seed, ALPHA / candidates)
-    doubt = " ".join(f"{finding.message} {finding.advice}" for finding in doubts(dataset))
+    doubt = " ".join(
+        f"{finding.message} {finding.advice}"
+        for finding in doubts(dataset if by.copies == 0 else dataset.select(dataset.originals))
+    )
     return run.estimates(estimators, dataset.meta.source, by.sentence, by.origin == "trained on", doubt)
 
 

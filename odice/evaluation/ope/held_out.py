@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from odice.data.dataset import Dataset
 from odice.evaluation.ope.candidate import Candidate
 from odice.policy.policy import Policy
@@ -21,34 +23,45 @@ class EvaluationEpisodes(NamedTuple):
 
     data: Dataset
     origin: Origin
-    share: float | None = None
-    """The share of the log that was held out, where these are the held-out episodes."""
+    chosen: np.ndarray | None = None
+    """Their numbers in the log; None if these are all."""
+    copies: int = 0
+    """Episodes that were left out because they repeat another one."""
 
     def of(self, other: Dataset) -> Dataset:
         """The same episodes of a log that differs from the first in its rewards only."""
-        return other if self.share is None else other.split(self.share)[0]
+        return other if self.chosen is None else other.select(self.chosen)
 
     @property
     def sentence(self) -> str:
         """What a reader must know about them."""
         n = self.data.n_episodes
+        again = f"; {self.copies:,} copies of them are not counted" if self.copies else ""
         if self.origin == "held out":
-            return f"judged by the {n:,} episodes that were held out of its training"
+            return f"judged by the {n:,} episodes that were held out of its training{again}"
         if self.origin == "trained on":
             return "these episodes trained the policy, so they cannot say how good it is"
-        return f"judged by {n:,} episodes of a log that the policy does not name as its training data"
+        return f"judged by {n:,} episodes of a log that the policy does not name as its training data{again}"
 
 
 def evaluation_episodes(candidate: Candidate, data: Dataset) -> EvaluationEpisodes:
     """The episodes of a log that may be used to evaluate a candidate.
 
     Of the log that a policy was trained on these are the episodes that its run held out, or all if it held out none. Of
-    any other log, and for a candidate that is no `Policy`, all.
+    any other log, and for a candidate that is no `Policy`, all. An episode that occurs several times counts once.
     """
     trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
     if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
-        return EvaluationEpisodes(data, "another log")
+        return _once(data, "another log", np.ones(data.n_episodes, bool))
     share = trained.get("holdout")
-    if isinstance(share, float) and 0 < round(share * data.n_episodes) < data.n_episodes:
-        return EvaluationEpisodes(data.split(share)[0], "held out", share)
+    if isinstance(share, float) and 0 < round(share * len(data.originals)) < len(data.originals):
+        return _once(data, "held out", data.drawn(share))
     return EvaluationEpisodes(data, "trained on")
+
+
+def _once(data: Dataset, origin: Origin, which: np.ndarray) -> EvaluationEpisodes:
+    """These episodes without the copies among them."""
+    chosen = np.intersect1d(np.flatnonzero(which), data.originals)
+    if len(chosen) == data.n_episodes:
+        return EvaluationEpisodes(data, origin)
+    return EvaluationEpisodes(data.select(chosen), origin, chosen, int(which.sum()) - len(chosen))
