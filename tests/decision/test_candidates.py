@@ -104,7 +104,7 @@ def test_a_stopped_and_a_killed_command_continue_and_end_with_the_same_policies(
         said, _ = process.communicate(timeout=120)
         assert process.returncode == code, said
         assert code != 130 or "Run the same command again to continue." in said
-        assert not list(stopped.glob("candidates/*/result.json"))
+        assert len(list(stopped.glob("candidates/*/result.json"))) < len(TWO)  # else nothing was left to continue
     said, _ = (again := start(stopped)).communicate(timeout=240)
     assert again.returncode == 0, said
     train_candidates(log(), many(), SHARED, whole, workers=1)
