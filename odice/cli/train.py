@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ TITLES = {
     "files and logs": ("out", "resume", "checkpoint_every", "keep", "log", "diagnostics", "quiet"),
 }
 """The titles of `--help-all`, and the options of the run below each."""
+
+LONG_SOURCE = 60
+"""Characters of a setting's source from which on its reason is printed once, below the settings."""
 
 ABOUT = "Learn a policy from a data set. Run the same command again to continue an interrupted run."
 
@@ -125,12 +129,15 @@ def show(settings: Settings) -> int:
     print(f"out    {folder_of(settings)}\n")
     values = {item.name: getattr(settings.options, item.name) for item in dataclasses.fields(settings.options)}
     values = {name: values[name] for name in values if name in settings.sources}
+    reasons: list[str] = []
     for title, group in (("run", values), (settings.options.algo, settings_dict(settings.config))):
         print(title)
         for name, value in group.items():
             text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
             if value not in (None, (), ""):
-                print(f"  {name:<24}{text:<20}  {settings.sources.get(name, '')}".rstrip())
+                print(f"  {name:<24}{text:<20}  {_with_footnote(settings.sources.get(name, ''), reasons)}".rstrip())
+    for number, reason in enumerate(reasons, 1):
+        print(textwrap.fill(f"[{number}] {reason}", 100, initial_indent="  ", subsequent_indent="      "))
     for note in prepared.about.notes:
         print(f"note: {note}")
     cost, seeds = forecast_prepared(prepared, reading), settings.options.seeds or 1
@@ -138,6 +145,17 @@ def show(settings: Settings) -> int:
     print(f"\ncost   {cost}" if seeds == 1 else f"\ncost   {total([cost] * seeds, workers)}", flush=True)
     print("       (a few updates were timed on this machine; evaluations run in a process of their own)")
     return 0
+
+
+def _with_footnote(source: str, reasons: list[str]) -> str:
+    """A source whose reason is long, with the number of the reason in its place."""
+    title, opened, reason = source.partition(" (")
+    if len(source) <= LONG_SOURCE or not opened:
+        return source
+    reason = reason.removesuffix(")")
+    if reason not in reasons:
+        reasons.append(reason)
+    return f"{title} [{reasons.index(reason) + 1}]"
 
 
 def _without_store(settings: Settings) -> Settings:

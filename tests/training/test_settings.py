@@ -6,6 +6,7 @@ import pytest
 
 from odice.cli.main import main
 from odice.errors import OdiceError
+from odice.presets import own_protocol
 from odice.training.prepare import prepare
 from odice.training.settings import resolve
 from tests.training.line import line_log
@@ -68,6 +69,8 @@ def test_a_dry_run_prints_the_sources_and_writes_nothing(tmp_path, capsys, monke
     assert lines["lam"].split() == ["lam", "0.4", "given"]
     assert lines["holdout"].split(maxsplit=2)[1:] == ["0.1", "the log (its number of episodes)"]
     assert "default of auto" in lines["value_lr"]
+    assert lines["steps"].endswith("default of auto [1]")
+    assert " ".join(text.split()).count(own_protocol("auto").source) == 1  # a long reason is printed once
     assert [path.name for path in tmp_path.iterdir()] == ["line.npz"]
 
 
