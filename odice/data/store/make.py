@@ -15,7 +15,6 @@ from odice.data.load import read as read_item
 from odice.data.readers.files import is_many, list_files
 from odice.data.store.folder import HEADER, SMALL, finish_store, new_folder, read, read_header, write_store
 from odice.data.store.growing import Growing
-from odice.data.store.many import make_store_from_files
 from odice.data.store.records import RECORDS, record_blocks
 from odice.errors import OdiceError
 from odice.files import complete_folder
@@ -33,6 +32,8 @@ def make_store(
     located = find(source, format=format, data_dir=data_dir)
     made_from = _identity(located.items, options)
     if located.format == "table" and is_many(located.items[0]):
+        from odice.data.store.many import make_store_from_files  # imports polars, which no other data need
+
         return make_store_from_files(located.items[0], folder, made_from=made_from, ray=ray, **options)
     if ray is not None:
         raise OdiceError(
