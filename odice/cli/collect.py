@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
 from odice.collection.behavior import Training
 from odice.collection.import_policy import import_policy
-from odice.collection.recipes import BUDGET, STEPS, collect, plan, plans
+from odice.collection.recipes import BUDGET, STEPS, Recipe, collect, plan, plans
 from odice.errors import OdiceError
 
 
@@ -22,9 +22,7 @@ class Collect:
     """The environment, with a box of actions (any Gymnasium id)."""
     out: Path
     """Where to write: .hdf5, .parquet, or a Minari id or folder."""
-    recipe: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay", "planner"] | None = (
-        None
-    )
+    recipe: Recipe | None = None
     """What to collect; all but `random` and `planner` train SAC first (docs/howto/collect.md). In a maze the default is
     `planner` (docs/reference/mazes.md)."""
     steps: int | None = None
@@ -77,7 +75,7 @@ class Collect:
         from odice.collection.forecast import cost, planner_cost
 
         if plans(self.env, self.recipe, policy):
-            return planner_cost(self.env, self.steps or STEPS)
+            return planner_cost(self.env, STEPS if self.steps is None else self.steps)
         trains = policy is None and self.recipe != "random"
         steps = 0 if "replay" in (self.recipe or "") else self.steps or STEPS
-        return cost(self.env, self.training, steps, self.budget if trains else 0, self.allow_import)
+        return cost(self.env, self.training, steps, self.budget if trains else 0, allow_import=True)

@@ -1,4 +1,4 @@
-"""What collecting would cost: a few steps of the environment and a few updates of the learner are timed."""
+"""Forecast the cost of collecting, from timing a few steps of the environment and a few updates of the learner."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from odice.training.loop import initial_state
 from odice.training.progress import duration
 
 UPDATES = 20
-"""Of one timed call."""
+"""Updates of one timed call."""
 MAZE_STEPS = 2_000
+"""Steps of a planner that are timed, at most."""
 
 
 def planner_cost(env: str, steps: int) -> str:
-    """The walks of a planner: some are made and forgotten."""
+    """Forecast collecting `steps` steps with a planner."""
     began = time.perf_counter()
     some = collect_maze(env, min(steps, MAZE_STEPS))
     return _sentence((time.perf_counter() - began) * steps / some.n_steps, some.nbytes / some.n_steps * steps, "")
 
 
 def cost(env: Environment, training: Training, steps: int, budget: int, allow_import: bool = False) -> str:
-    """So many steps of an environment after a training of at most `budget` steps (0: no training)."""
+    """Forecast collecting `steps` steps after a training of at most `budget` steps (0: no training)."""
     envs = VectorEnv(env, training.num_envs, (0,), max_steps=training.max_steps, allow_import=allow_import)
     rng, rows, began = np.random.default_rng(0), [], time.perf_counter()
     try:
@@ -49,7 +50,7 @@ def cost(env: Environment, training: Training, steps: int, budget: int, allow_im
 
 
 def _learning(training: Training, spec, rows: np.ndarray) -> tuple[float, float]:
-    """Updates per second of the learner, and the seconds of its first ones."""
+    """Return the learner's updates per second, and the seconds until its first updates are done."""
     use_cache()
     began, learn = time.perf_counter(), make_learn(training.sac, spec, UPDATES)
     state, step, times = initial_state(training.sac.build(spec), 0), 0, []

@@ -75,25 +75,28 @@ def collect(
     """Make a data set in an environment; the same as `odice data collect`.
 
     Args:
-        env: a name, or a function that makes an environment.
-        recipe: see `odice.collection.recipes`; leave it out if a `policy` is given.
-        steps: how many; 100,000 by default. Of a replay, complete episodes drawn uniformly; all of it by default.
-        out: also write it there (`Dataset.save`).
-        target: an expert's return, where no reference is known.
-        budget: steps that the behavior may learn for.
-        policy: roll this out instead: a run or policy folder, or a function from observations to actions.
-        behavior: folder of the behavior's training, shared by the recipes of an environment and a seed; by default
-            runs/collect/ENV/seed-N. If it was interrupted there, it is continued.
-        noise: standard deviation of the noise on a planner's actions.
+        env: A name, or a function that makes an environment.
+        recipe: See `odice.collection.recipes`; leave it out if a `policy` is given.
+        steps: How many; 100,000 by default. Of a replay, complete episodes drawn uniformly; all of it by default.
+        out: Also write it there (`Dataset.save`).
+        format: The format of `out`, where its suffix does not show it.
+        seed: Seed of the training and of the episodes.
+        target: An expert's return, where no reference is known.
+        budget: Environment steps to train the behavior for.
+        policy: Roll this out instead: a run or policy folder, or a function from observations to actions.
+        behavior: Folder of the behavior's training, shared by the recipes of an environment and a seed; by default
+            runs/collect/ENV/seed-N. An interrupted training is continued.
+        training: Settings of the behavior's training.
+        noise: Standard deviation of the noise on a planner's actions.
+        quiet: Print nothing.
+        allow_import: Accept environments of other packages; see `odice.envs.make.make`.
     """
     if plans(env, recipe, policy):
         steps = STEPS if steps is None else steps
         with Display(steps, quiet=quiet) as display:
             dataset = collect_maze(name_of(env), steps, seed=seed, noise=noise, progress=display.tick)
     else:
-        if noise is not None:
-            raise OdiceError("noise belongs to the recipe planner; leave it out.")
-        _check(recipe, policy, steps, seed, target, env)
+        _check(recipe, policy, steps, seed, target, noise, env)
         training = training or Training()
         folder = _behavior_folder(behavior, env, seed)
         with _Collector(env, seed, training, allow_import, quiet) as collector:
@@ -123,12 +126,13 @@ def plan(
     budget: int = BUDGET,
     policy: Any = None,
     behavior: str | Path | None = None,
+    noise: float | None = None,
     **_: Any,
 ) -> str:
-    """What `collect` would do with these arguments, in lines; nothing is made."""
+    """Describe in lines what `collect` would do with these arguments; make nothing."""
     if plans(env, recipe, policy):
-        return f"planner   {name_of(env)}: {steps or STEPS:,} steps"
-    _check(recipe, policy, steps, seed, target, env)
+        return f"planner   {name_of(env)}: {STEPS if steps is None else steps:,} steps"
+    _check(recipe, policy, steps, seed, target, noise, env)
     wanted = (
         f"{steps:,} steps" if steps else f"{STEPS:,} steps" if "replay" not in (recipe or "") else "the whole replay"
     )
@@ -145,7 +149,18 @@ def _behavior_folder(behavior: str | Path | None, env: Environment, seed: int) -
     return Path(behavior or Path("runs", "collect", re.sub("[/:]", "-", name_of(env)), f"seed-{seed}"))
 
 
-def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float | None, env: Environment) -> None:
+def _check(
+    recipe: Any,
+    policy: Any,
+    steps: int | None,
+    seed: int,
+    target: float | None,
+    noise: float | None,
+    env: Environment,
+) -> None:
+    """Refuse arguments that do not fit each other, where no planner collects."""
+    if noise is not None:
+        raise OdiceError("noise belongs to the recipe planner; leave it out.")
     if (recipe is None) == (policy is None):
         raise OdiceError("Give either a recipe or a policy to roll out, not both and not neither.")
     if recipe is not None and recipe not in get_args(Recipe):
@@ -158,7 +173,7 @@ def _check(recipe: Any, policy: Any, steps: int | None, seed: int, target: float
     known = resolve(env).reference if isinstance(env, str) else None
     if recipe is not None and recipe.startswith("medium") and target is None and known is None:
         raise OdiceError(
-            f"No expert's return is known for {env}; name one with --target, so that medium is a third of it."
+            f"No expert's return is known for {env}; name one with --target; medium is a third of the way to it."
         )
 
 
@@ -194,7 +209,8 @@ class _Collector:
         if "replay" in recipe:
             end = min(trained.step, budget) if recipe == "full-replay" else _medium(trained).step
             return [self._replay(trained.rows[:end], steps)]
-        if recipe != "medium" and trained.step > budget:
+        chunk = self._training.chunk
+        if recipe != "medium" and trained.step > -(-budget // chunk) * chunk:  # a training ends with a whole chunk
             raise OdiceError(
                 f"{folder} has learned for {trained.step:,} steps already, so the policy at --budget {budget:,} is "
                 "gone; raise the budget, or choose another folder with --behavior."
@@ -231,7 +247,8 @@ class _Collector:
 
     def _stage(self, name: str, stage: Stage, steps: int) -> Subset:
         envs = self._open(name)
-        origin = f"{steps:,} steps drawn from SAC's policy at step {stage.step:,} (evaluation {stage.mean:.1f})"
+        score = "not evaluated" if np.isnan(stage.mean) else f"evaluation {stage.mean:.1f}"
+        origin = f"{steps:,} steps drawn from SAC's policy at step {stage.step:,} ({score})"
         return Subset(self._roll_out(envs, sampled(stage.policy, envs), steps), origin)
 
     def _replay(self, rows: np.ndarray, steps: int | None) -> Subset:

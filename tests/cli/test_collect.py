@@ -90,3 +90,21 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gymnasium, "make", missing)
     assert run("--recipe", "random", "--out", tmp_path / "log.parquet") == 2
     assert "needs a package that is not installed: MuJoCo" in capsys.readouterr().err
+
+
+def test_the_cost_of_an_environment_of_another_package_is_forecast(tmp_path, monkeypatch, capsys):
+    """The environment was typed by the user, so `--dry-run` imports it as the command itself does."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "envs_of_this_test.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Elsewhere-v0', 'envs_of_this_test:Small', max_episode_steps=5)\n"
+        "from odice.envs.small import LQREnv as Small\n"
+    )
+    words = ["--env", "envs_of_this_test:Elsewhere-v0", "--recipe", "random", "--out", str(tmp_path / "log.parquet")]
+    assert main(["data", "collect", *words, "--dry-run"]) == 0
+    assert "steps/s" in capsys.readouterr().out
+
+
+def test_a_dry_run_refuses_what_the_command_refuses(tmp_path, capsys):
+    assert run("--recipe", "random", "--noise", 0.1, "--out", tmp_path / "log.parquet", "--dry-run") == 2
+    assert "noise belongs to the recipe planner" in capsys.readouterr().err

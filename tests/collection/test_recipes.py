@@ -156,3 +156,13 @@ def test_a_policy_that_is_gone_is_refused(folder):
 def test_a_budget_below_the_first_evaluation_is_refused(tmp_path):
     with pytest.raises(OdiceError, match="raise --budget beyond the warm-up"):
         make("medium", tmp_path / "new", budget=90)
+
+
+def test_a_budget_between_two_chunks_ends_with_a_whole_one(folder):
+    """Trainings of 280 and 300 steps both end after ten chunks of 30, so the expert of either is there."""
+    assert make("expert", folder, budget=280, steps=60).n_steps == 60
+
+
+def test_an_expert_that_was_never_evaluated_is_said(tmp_path):
+    data = make("expert", tmp_path / "new", budget=90, steps=60)
+    assert "at step 90 (not evaluated)" in "; ".join(data.meta.history)
