@@ -66,7 +66,8 @@ def show(name: str, estimates: Estimates) -> None:
     from rich.table import Table
 
     console = Console()
-    title = f"{name} by {estimates.source}: {estimates.episodes:,} episodes, {estimates.steps:,} steps; 95 % intervals"
+    size = f"{estimates.episodes:,} episodes, {estimates.steps:,} steps"
+    title = f"{name} by {estimates.source}: {size}; {_confidence(estimates)} intervals"
     table = Table(title=escape(title), title_justify="left")
     table.add_column(f"within {estimates.horizon} steps,\ndiscount {estimates.discount:g}", no_wrap=True)
     for head in ("return", "more than the behavior", "effective\nsize"):
@@ -103,12 +104,20 @@ def lines(estimates: Estimates) -> list[str]:
             f"{estimates.cut} episodes were cut before step {estimates.horizon}: what followed is estimated, not known"
         )
     out.append(
-        "intervals have two sides, 95 % between them; `at least` is a bound on one side, so it lies above the lower end"
+        f"intervals have two sides, {_confidence(estimates)} between them; `at least` is a bound on one side, so it "
+        "lies above the lower end"
     )
     out.append("both cover the luck of the log, not states and actions that no episode shows")
     if estimates.verdict.smallest is not None:
         out.append(f"the smallest gain that these episodes could confirm: {estimates.verdict.smallest:.4g}")
     return out
+
+
+def _confidence(estimates: Estimates) -> str:
+    """The confidence of every interval; more than 95 % where the log chose the policy from several."""
+    from odice.evaluation.ope.intervals import percent
+
+    return percent(estimates.verdict.confidence).replace("%", " %")
 
 
 def interval(one: Interval | None) -> str:

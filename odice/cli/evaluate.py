@@ -3,9 +3,10 @@ alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odice.evaluation.simulator.evaluate import Evaluation
+
+
+IN_ENVIRONMENT = ("env", "episodes", "noise", "start_noise", "reference", "max_steps", "max_seconds", "video")
+"""Flags without an effect on an estimate from a log."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,19 @@ def run(args: Args) -> int:
         return _from_log(args)
     if args.page is not None:
         raise OdiceError("--page shows what a log says about the policy; name the log with --data.")
+    for flag in _given(args.log):
+        raise OdiceError(f"{flag} is for an estimate from a log; name the log with --data, or leave {flag} out.")
     return _in_environment(args)
+
+
+def _given(flags: Any) -> Iterator[str]:
+    """Yield the flags whose values are not their defaults, those of dataclasses within too."""
+    for one in fields(flags):
+        value = getattr(flags, one.name)
+        if is_dataclass(value):
+            yield from _given(value)
+        elif value != one.default:
+            yield f"--{one.name.replace('_', '-')}"
 
 
 def _from_log(args: Args) -> int:
@@ -70,9 +87,9 @@ def _from_log(args: Args) -> int:
     from odice.policy import open_policy
     from odice.training.run import Run
 
-    for flag in ("env", "video", "reference", "max_steps"):
-        if getattr(args, flag) is not None:
-            raise OdiceError(f"--{flag.replace('_', '-')} is for episodes in an environment; leave it out with --data.")
+    for flag in _given(args):
+        if flag.removeprefix("--").replace("-", "_") in IN_ENVIRONMENT:
+            raise OdiceError(f"{flag} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
     settings = {**args.log.settings(), "seed": args.seed, "candidates": _candidates(args)}
     data = args.log.load(policy)

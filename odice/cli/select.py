@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    """Rank runs, checkpoints and settings by how much better than the log's behavior they are at least; says when to
-    clone it."""
+    """Rank runs, checkpoints and settings by a lower bound on what they earn more than the log's behavior, and say when
+    to clone it instead."""
 
     policies: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|POLICY")]
     """Run directories (of one seed or several) or policies' own folders; of a run its last, its best and those of its
@@ -90,6 +90,7 @@ def _print(selection: Selection) -> None:
     from rich.table import Table
 
     from odice.cli.estimates import interval
+    from odice.evaluation.ope.intervals import percent
 
     first = selection.ranked[0].estimates
     table = Table(title=escape(f"by {first.source}, discount {first.discount:g}, best first"), title_justify="left")
@@ -104,7 +105,9 @@ def _print(selection: Selection) -> None:
     console.print(table)
     console.print(first.judged_by, markup=False, highlight=False)
     if (k := len(selection.ranked)) > 1:
-        console.print(f"the {k} bounds hold at once with 95 % confidence (each is stated at {1 - 0.05 / k:.2%})")
+        console.print(
+            f"the {k} bounds hold at once with 95 % confidence (each is stated at {percent(first.verdict.confidence)})"
+        )
     console.print(f"\n{selection.advice}", style="bold", markup=False, highlight=False)
 
 

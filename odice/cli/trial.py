@@ -35,7 +35,7 @@ class Args:
     horizon: int | None = None
     """Number of steps of an episode to count; by default all."""
     alpha: float = 0.05
-    """Probability of a wrong answer over the trial as a whole."""
+    """Probability of a wrong "better", and of a wrong "worse", over the trial as a whole."""
     power: float = 0.8
     """When planning: the probability that the trial confirms the gain."""
     parallel: bool = False
@@ -67,10 +67,6 @@ def run(args: Args) -> int:
     if args.trial is None:
         return _plan(args, control)
     data = args.load(args.trial, policy)
-    if policy is not None and policy.obs_dim != data.spec.obs_dim:
-        raise OdiceError(
-            f"{args.trial} has observations of {data.spec.obs_dim} numbers, but {args.policy} acts on {policy.obs_dim}."
-        )
     options = {"limits": args.range, "alpha": args.alpha, "expected_gain": args.gain, "horizon": args.horizon}
     result = trial(data, control, policy=policy, **options)
     print(f"trial    {args.trial}: {result.episodes:,} episodes, mean return {result.mean:.4g}")

@@ -29,6 +29,7 @@ import numpy as np
 from odice.data.dataset import Dataset
 from odice.data.join import recode
 from odice.errors import OdiceError
+from odice.evaluation.ope.intervals import percent
 from odice.policy.policy import Policy
 
 ALPHA = 0.05
@@ -83,7 +84,7 @@ class TrialResult:
 
     def __str__(self) -> str:
         bounds = f"the gain lies between {self.lower_bound:.4g} and {self.upper_bound:.4g}"
-        sure = f"each bound with {1 - self.alpha:.0%} confidence at any time"
+        sure = f"each bound with {percent(1 - self.alpha)} confidence at any time"
         what = {
             "better": "The policy is better than the control",
             "worse": "The policy is worse than the control: stop the trial",
@@ -160,7 +161,7 @@ def trial(
     Args:
         data: Episodes in which the policy acted.
         control: Episodes in which it did not.
-        policy: If given, the share of the trial's steps that followed it is reported.
+        policy: The policy that was tried, to report in how many of the trial's steps it was followed.
         limits: The least and the most that an episode can earn; see `compare`.
         alpha: Probability of a wrong "better", and of a wrong "worse", over the trial as a whole.
         expected_gain: The gain that the trial was planned for; see `compare`.
@@ -171,6 +172,7 @@ def trial(
         return result
     if isinstance(policy, Policy):
         data = recode(data, policy.encoding)
+        _check_fits(policy, data)
     actions = policy(data.step_observations())
     if data.discrete:
         same = actions == data.actions
@@ -199,7 +201,7 @@ def episodes_needed(
         control: Returns of today's episodes.
         gain: The gain per episode that the trial should confirm.
         limits: The least and the most that an episode can earn; see `compare`.
-        power: Share of the trials that shall have confirmed the gain by then.
+        power: Share of the simulated trials that have to confirm the gain.
         alpha: As in `compare`.
         parallel: Whether the control is a group of the same size that runs during the trial, rather than the log.
         simulations: How many trials to simulate.
@@ -221,12 +223,11 @@ def episodes_needed(
     rng = np.random.default_rng(seed)
     stakes = _stakes(step)
     enough = lambda n: _share_decided(unit, chance, n, stakes, parallel, simulations, alpha, rng) >= power
-    n = 16
+    few, n = 8, min(16, at_most)
     while not enough(n):
-        n *= 2
-        if n > at_most:
+        if n == at_most:
             return None
-    few = n // 2
+        few, n = n, min(2 * n, at_most)
     while n - few > max(1, n // 20):
         middle = (n + few) // 2
         n, few = (middle, few) if enough(middle) else (n, middle)
@@ -322,6 +323,19 @@ def _grid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 # --- input and simulation ---------------------------------------------------------------------------------------------
+
+
+def _check_fits(policy: Policy, data: Dataset) -> None:
+    """Refuse a policy with observations or actions of another kind than the log's."""
+    numbers = 0 if data.discrete else data.spec.action_dim
+    if (policy.obs_dim, 0 if policy.discrete else policy.action_dim) != (data.spec.obs_dim, numbers):
+        log = f"observations of {data.spec.obs_dim} numbers and {_kind(data.discrete, numbers)}"
+        own = f"observations of {policy.obs_dim} and {_kind(policy.discrete, policy.action_dim)}"
+        raise OdiceError(f"{data.meta.source} has {log}, the policy {own}; give the policy that was tried.")
+
+
+def _kind(discrete: bool, numbers: int) -> str:
+    return "discrete actions" if discrete else f"actions of {numbers}"
 
 
 def _returns(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -128,3 +128,17 @@ def test_video_that_cannot_be_drawn(run, tmp_path, monkeypatch, capsys):
     assert main(["evaluate", str(run), "--episodes", "1", "--video", str(tmp_path / "video.gif")]) == 2
     assert "cannot be drawn on this machine" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--horizon", "10"], "--horizon is for an estimate from a log; name the log with --data"),
+        (["--observation-columns", "x"], "--observation-columns is for an estimate from a log"),
+        (["--data", "log.npz", "--episodes", "20"], "--episodes is for episodes in an environment"),
+        (["--data", "log.npz", "--noise", "0.1"], "--noise is for episodes in an environment"),
+    ],
+)
+def test_a_flag_without_an_effect_is_refused(run, options, says, capsys):
+    assert main(["evaluate", str(run), *options]) == 2
+    assert says in capsys.readouterr().err

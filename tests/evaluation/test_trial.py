@@ -161,3 +161,25 @@ def test_bad_input_gets_one_sentence(given, words):
 def test_the_command_names_what_is_missing(flags, capsys):
     assert main(["trial", *flags]) == 2
     assert "\n" not in capsys.readouterr().err.strip()
+
+
+def test_as_many_episodes_as_allowed_are_tried():
+    """Doubling goes from 16 past 24; a gain that 24 episodes confirm is still planned."""
+    control = successes(np.random.default_rng(0), 2000, 0.5)
+    enough = episodes_needed(control, 0.4, limits=(0, 1))
+    assert enough is not None
+    assert 16 < enough < 32
+    assert episodes_needed(control, 0.4, limits=(0, 1), at_most=31) is not None
+    assert episodes_needed(control, 0.4, limits=(0, 1), at_most=16) is None
+
+
+def test_a_policy_of_another_kind_of_action_is_refused(tmp_path):
+    from tests.policy.support import save_policy
+
+    policy = odice.Policy.load(save_policy(tmp_path / "policy"))
+    with pytest.raises(OdiceError, match="give the policy that was tried"):
+        odice.trial(log([1.0, 0.0]), log([0.0, 1.0]), policy=policy)
+
+
+def test_no_bound_is_stated_with_full_confidence():
+    assert "with 99.9% confidence" in str(compare([1.0, 0.0], [0.0, 1.0], alpha=0.0004))

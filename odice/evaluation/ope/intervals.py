@@ -17,6 +17,7 @@ used where that range is known: one-step logs with known propensities.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,11 @@ class Interval(NamedTuple):
     def clipped(self, least: float, most: float) -> Interval:
         """The interval within what is possible."""
         return Interval(*(float(np.clip(value, least, most)) for value in self))
+
+
+def percent(confidence: float) -> str:
+    """Return a confidence as text, such as 95% or 99.5%, rounded down: never 100%."""
+    return f"{math.floor(1000 * confidence + 1e-6) / 10:g}%"
 
 
 def resample(episodes: int, replicates: int, rng: np.random.Generator) -> np.ndarray:

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from odice.evaluation.ope.intervals import Interval
+from odice.evaluation.ope.intervals import Interval, percent
 
 FEW_EPISODES = 30
 MAX_OUTSIDE = 1 / 3
@@ -90,7 +90,7 @@ def conclude(
     most = max(improvement[name].high for name in upper)
     sure = [name for name in usable if improvement[name].low > 0]
     if most < 0 and not sure:
-        reason = f"by {' and '.join(upper)} it earns at least {-most:.4g} less ({confidence:.0%} confidence)"
+        reason = f"by {' and '.join(upper)} it earns at least {-most:.4g} less ({percent(confidence)} confidence)"
         return Verdict("not better", reason, None, None, upper, confidence)
     if outside > MAX_OUTSIDE:
         reason = (
@@ -103,7 +103,7 @@ def conclude(
     smallest = max(one.mean - one.lower_bound for one in gains)
     by = " and ".join(lower)
     if bound > 0:
-        reason = f"by {by} it earns at least {bound:.4g} more ({confidence:.0%} confidence)"
+        reason = f"by {by} it earns at least {bound:.4g} more ({percent(confidence)} confidence)"
         return Verdict("better", reason, bound, smallest, lower, confidence)
     if most < 0:
         reason = f"{' and '.join(upper)} find it worse, {' and '.join(sure)} better"

@@ -301,3 +301,16 @@ def test_of_a_run_every_checkpoint_is_ranked_once(tmp_path):
 def test_a_horizon_that_no_memory_holds_is_one_sentence(horizon):
     with pytest.raises(OdiceError, match=r"--horizon must be from 1 to"):
         make_episodes(line_policy(), episodes([5, 6], True), horizon)
+
+
+def test_no_confidence_is_rounded_up_to_certainty():
+    several = ask({"fqe": UP, "one-step": UP}, confidence=1 - 0.05 / 20)
+    assert "(99.7% confidence)" in several.reason
+    assert "(95% confidence)" in ask({"fqe": UP, "one-step": UP}).reason
+
+
+def test_the_table_of_one_of_several_policies_says_its_confidence(world):
+    from odice.cli.estimates import lines
+
+    estimates = estimate(world.policy, world.data, discount=0.9, candidates=8)
+    assert any("99.3 % between them" in line for line in lines(estimates))
