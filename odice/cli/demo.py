@@ -29,15 +29,16 @@ def run(args: Args) -> int:
     from odice.errors import OdiceError
     from odice.experiments.demo import DATA, EPISODES, SETTINGS, STEPS, demo, lines
 
+    steps = STEPS if args.steps is None else args.steps
     if args.dry_run:
         from odice.training.forecast import forecast
         from odice.training.settings import resolve
 
-        print(f"{DATA}: {args.steps or STEPS:,} updates of {SETTINGS['algo']}, then {EPISODES} episodes and a video")
-        print(f"{args.out}: {forecast(resolve(DATA, steps=args.steps or STEPS, seed=args.seed, **SETTINGS))}")
+        print(f"{DATA}: {steps:,} updates of {SETTINGS['algo']}, then {EPISODES} episodes and a video")
+        print(f"{args.out}: {forecast(resolve(DATA, steps=steps, seed=args.seed, **SETTINGS))}")
         return 0
     console = Console(highlight=False)
-    result = demo(args.out, steps=args.steps or STEPS, seed=args.seed)
+    result = demo(args.out, steps=steps, seed=args.seed)
     table = Table(title=f"Returns in {result.evaluation.env_id}", title_justify="left")
     for head in ("", "episodes", "mean return", "best", "worst"):
         table.add_column(head, justify="right" if head else "left")

@@ -3,15 +3,14 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from odice.cli.estimates import LogOptions
-from odice.cli.help import parse
+from odice.cli.help import changed_flags, parse
 from odice.d4rl import brief
 from odice.errors import OdiceError
 
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from odice.evaluation.simulator.evaluate import Evaluation
 
 
-IN_ENVIRONMENT = ("env", "episodes", "noise", "start_noise", "reference", "max_steps", "max_seconds", "video")
+IN_ENVIRONMENT = ("--env", "--episodes", "--noise", "--start-noise", "--reference", "--max-steps", "--max-seconds")
+IN_ENVIRONMENT += ("--video",)
 """Flags without an effect on an estimate from a log."""
 
 
@@ -66,19 +66,9 @@ def run(args: Args) -> int:
         return _from_log(args)
     if args.page is not None:
         raise OdiceError("--page shows what a log says about the policy; name the log with --data.")
-    for flag in _given(args.log):
+    for flag in changed_flags(args.log):
         raise OdiceError(f"{flag} is for an estimate from a log; name the log with --data, or leave {flag} out.")
     return _in_environment(args)
-
-
-def _given(flags: Any) -> Iterator[str]:
-    """Yield the flags whose values are not their defaults, those of dataclasses within too."""
-    for one in fields(flags):
-        value = getattr(flags, one.name)
-        if is_dataclass(value):
-            yield from _given(value)
-        elif value != one.default:
-            yield f"--{one.name.replace('_', '-')}"
 
 
 def _from_log(args: Args) -> int:
@@ -87,8 +77,8 @@ def _from_log(args: Args) -> int:
     from odice.policy import open_policy
     from odice.training.run import Run
 
-    for flag in _given(args):
-        if flag.removeprefix("--").replace("-", "_") in IN_ENVIRONMENT:
+    for flag in changed_flags(args):
+        if flag in IN_ENVIRONMENT:
             raise OdiceError(f"{flag} is for episodes in an environment; leave it out with --data.")
     policy = open_policy(args.policy, args.which)
     settings = {**args.log.settings(), "seed": args.seed, "candidates": _candidates(args)}

@@ -113,6 +113,16 @@ def _in_a_sentence(said: str, prog: str) -> str:
     return f"{what.rstrip('.')}."
 
 
+def changed_flags(values: Any) -> Iterator[str]:
+    """Yield the flags of a parsed command whose values are not their defaults, those of dataclasses within it too."""
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from changed_flags(value)
+        elif value != field.default:
+            yield f"--{field.name.replace('_', '-')}"
+
+
 def parse_subcommand(commands: Mapping[str, type], prog: str, argv: Sequence[str], about: str) -> Any:
     """The arguments of a command that has commands of its own, such as `odice data inspect`.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from odice.cli.help import parse
+from odice.cli.help import changed_flags, parse
 from odice.cli.workers import WorkerFlags
 from odice.errors import OdiceError
 
@@ -32,6 +32,7 @@ TITLES = {
     "curves": "Learning curves of the O-DICE paper's comparison",
     "sensitivity": "How much lambda and eta matter",
 }
+NOT_OF_THE_TOY = ("--logs", "--algos", "--eval-every", "--eval-episodes", "--set", "--report-only")
 OWN_FIGURES = ("figure3", "sensitivity")
 """Studies with a figure of their own; the others' are learning curves, which every page has."""
 
@@ -56,7 +57,7 @@ class ReproduceFlags:
     """Only these data sets. On the local suite also NAME=PATH, a log of yours, which gets the settings of the D4RL data
     set of that name."""
     algos: tuple[str, ...] = ()
-    """Only these algorithms, or others."""
+    """These algorithms instead of the study's."""
     preset: Literal["paper", "reference", "corl", "own"] = "paper"
     """Published settings; an algorithm without them gets the next that has some. `own` are odice's defaults."""
     steps: int | None = None
@@ -68,9 +69,9 @@ class ReproduceFlags:
     eval_every: int | None = None
     """Updates between two evaluations; by default as published, at most a twentieth of a shorter run."""
     eval_episodes: int | None = None
-    """Episodes per evaluation; by default as published, on the local suite 10, in its mazes 20."""
+    """Episodes per evaluation; by default as published, on the local suite 10, in its mazes 20, in its hospital 100."""
     last: int = 10
-    """A run's number is the mean of so many evaluations at its end; the paper has ten."""
+    """Evaluations at the end of a run whose mean is the run's score; the paper has ten."""
     set: tuple[str, ...] = ()
     """NAME=VALUE: a setting or option for all runs; NAME=VALUE,VALUE...: a run for each."""
     out: Path | None = None
@@ -84,6 +85,12 @@ class ReproduceFlags:
     quiet: bool = False
     """Print nothing but the tables, warnings and errors."""
 
+    def __post_init__(self):
+        for name, least in {"steps": 1, "seeds": 1, "seed": 0, "last": 1}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise OdiceError(f"--{name} must be at least {least}, got {value}.")
+
 
 def main(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, "odice reproduce", argv, ABOUT, pairs=False)
@@ -95,7 +102,10 @@ def _toy(flags: ReproduceFlags, out: Path) -> int:
     """Figure 2 is the toy world."""
     from odice.cli import toy
 
-    chosen = {"--steps": flags.steps, "--seeds": flags.seeds}
+    for flag in changed_flags(flags):
+        if flag in NOT_OF_THE_TOY:
+            raise OdiceError(f"{flag} has no effect on figure2, the toy world; leave it out.")
+    chosen = {"--steps": flags.steps, "--seed": flags.seed, "--seeds": flags.seeds}
     given = [word for name, value in chosen.items() if value is not None for word in (name, str(value))]
     given += ["--dry-run"] if flags.dry_run else []
     return toy.main(["--out", str(out / "figure2"), *given])
@@ -109,8 +119,6 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
         print(f"missing: {sentence}", flush=True)
     if not sources:
         raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
-    if flags.last < 1:
-        raise OdiceError(f"The number of a run is the mean of at least 1 evaluation, got {flags.last} (--last).")
     backend = flags.at.backend()
     out = backend.folder(out)
     runs, places = _runs(flags, sources, out)

@@ -19,6 +19,10 @@ ABOUT = (
 )
 
 
+ITEM = r"(?:\[[^\]]*\]|[^,\[])+"
+"""One of the values of `--set`: a list in brackets, or a word without a comma."""
+
+
 @dataclass(frozen=True)
 class SweepFlags:
     """Which runs, and what they share."""
@@ -80,14 +84,14 @@ def axes(given: tuple[str, ...]) -> dict[str, list[Any]]:
     """`lam=0.5,0.7` as {"lam": [0.5, 0.7]}. A value is JSON where it can be, and text otherwise."""
     values_of: dict[str, list[Any]] = {}
     for text in given:
-        name, equals, values = text.partition("=")
+        name, _, values = text.partition("=")
         name = name.strip().replace("-", "_")
-        if not name or not equals or not values:
+        parts = [part.strip() for part in re.findall(ITEM, values)]
+        if not name or not all(parts) or not re.fullmatch(f"{ITEM}(,{ITEM})*", values):
             raise OdiceError(f"--set takes NAME=VALUE,VALUE..., as in lam=0.5,0.7; got {text!r}.")
         if name in values_of:
             raise OdiceError(f"--set names {name!r} twice; put all of its values into one, separated by commas.")
-        parts = re.findall(r"(?:\[[^\]]*\]|[^,\[])+", values)
-        values_of[name] = [_value(part.strip()) for part in parts]
+        values_of[name] = [_value(part) for part in parts]
     return values_of
 
 

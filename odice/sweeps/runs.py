@@ -96,6 +96,8 @@ def make_runs(
         axes: Values of run options and of settings; a setting varies the algorithms that have it.
         **shared: Run options of every run.
     """
+    if not data or not algos:
+        raise OdiceError("A sweep needs at least one data set (--data) and one algorithm (--algo).")
     axes = dict(axes or {})
     load_plugins(shared.get("plugin") or ())
     _check_axes(axes, algos)

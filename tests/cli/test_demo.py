@@ -44,3 +44,8 @@ def test_the_video_of_the_bundled_data(tmp_path, capsys):
     video = tmp_path / "hopper.gif"
     assert video.exists() or "there is none: Hopper-v5 cannot be drawn" in capsys.readouterr().out
     assert not video.exists() or video.read_bytes()[:3] == b"GIF"
+
+
+def test_a_demo_of_no_updates_is_refused(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "0"]) == 2
+    assert "steps must be at least 1" in capsys.readouterr().err

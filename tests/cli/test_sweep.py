@@ -230,3 +230,14 @@ def test_ctrl_c_and_on(tmp_path, data):
     assert "0 of 2 runs are finished" in error
     assert "Run the same command again" in error
     assert len(list(out.glob("*/*/seed-0/checkpoints/*"))) == 2  # both workers had the time to save
+
+
+@pytest.mark.parametrize("wrong", ["lam=,", "lam=0.5,,0.7", "lam= ", "hidden=[64,64", "hidden=[64,64],"])
+def test_a_value_that_is_missing_or_not_closed_is_refused(wrong):
+    with pytest.raises(OdiceError, match="--set takes NAME=VALUE,VALUE"):
+        axes((wrong,))
+
+
+def test_a_sweep_of_nothing_is_refused(tmp_path, capsys):
+    assert main(["sweep", "--data", "--out", str(tmp_path / "sweep")]) == 2
+    assert "needs at least one data set" in capsys.readouterr().err

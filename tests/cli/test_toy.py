@@ -97,3 +97,18 @@ def test_a_folder_that_is_a_file_is_refused_before_the_work(tmp_path, capsys):
     assert main(["toy", "--out", str(file)]) == 2
     assert "--out" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+def test_figure_2_takes_a_seed_and_refuses_what_has_no_effect(tmp_path, monkeypatch, capsys):
+    from odice.cli import toy
+    from odice.cli.main import main
+
+    seen = []
+    monkeypatch.setattr(toy, "main", lambda argv: seen.append(argv) or 0)
+    command = ["reproduce", "figure2", "--out", str(tmp_path)]
+    assert main([*command, "--seed", "3"]) == 0
+    assert seen == [["--out", str(tmp_path / "figure2"), "--seed", "3"]]
+    assert main([*command, "--report-only"]) == 2
+    assert "--report-only has no effect on figure2" in capsys.readouterr().err
+    assert main(["reproduce", "table1", "--seeds", "0", "--out", str(tmp_path)]) == 2
+    assert "--seeds must be at least 1" in capsys.readouterr().err
