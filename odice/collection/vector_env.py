@@ -126,16 +126,26 @@ class VectorEnv:
     def _reset(self, i: int) -> np.ndarray:
         seed = np.random.SeedSequence([*self.seed, i, int(self._number[i])]).generate_state(1)[0]
         try:
-            return np.asarray(self._envs[i].reset(seed=int(seed))[0], np.float32)
+            obs = np.asarray(self._envs[i].reset(seed=int(seed))[0], np.float32)
         except Exception as error:
             raise OdiceError(f"{self.task.name} failed in reset: {type(error).__name__}: {error}") from error
+        return self._checked(obs)
 
     def _step(self, i: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         try:
             obs, reward, terminated, truncated, _ = self._envs[i].step(self.scale(action).astype(self._dtype))
         except Exception as error:
             raise OdiceError(f"{self.task.name} failed in a step: {type(error).__name__}: {error}") from error
-        return np.asarray(obs), float(reward), bool(terminated), bool(truncated)
+        return self._checked(np.asarray(obs)), float(reward), bool(terminated), bool(truncated)
+
+    def _checked(self, obs: np.ndarray) -> np.ndarray:
+        """Return an observation of the declared shape; numpy would broadcast a shorter one."""
+        if obs.shape != (self.spec.obs_dim,):
+            raise OdiceError(
+                f"{self.task.name} gave an observation of shape {obs.shape}, but declares ({self.spec.obs_dim},); "
+                "correct the environment."
+            )
+        return obs
 
 
 def _open(env: Environment, count: int, max_steps: int | None, allow_import: bool) -> tuple[Task, list[gymnasium.Env]]:

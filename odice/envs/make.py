@@ -9,7 +9,7 @@
 | `AntMaze_UMaze-v5` ...             |                                                                               |
 | `cube-single-singletask-task2-v0`  | with the extra `ogbench`: OGBench's, scored by success                        |
 | `odice/LQR-v0`, `odice/Parking-v0` | small ones whose best returns are known, for tests and first steps            |
-| `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward             |
+| `odice/Hospital-v0`                | five treatments, one outcome: discrete actions and a sparse reward            |
 
 `resolve` gives the task of a name; `make` builds its environment.
 """
@@ -97,10 +97,11 @@ def make(
     """Build the environment of a name: flat float observations, Box or Discrete actions.
 
     Args:
-        max_steps: time limit of an episode, instead of the environment's own.
+        name: The environment's name; the module's table lists the kinds.
+        max_steps: Time limit of an episode, instead of the environment's own.
         render_mode: Gymnasium's.
-        allow_import: also accept names of other packages than Gymnasium, gymnasium-robotics and odice, which import
-            that package: set it for a name that the user typed, not for one that was read from a file.
+        allow_import: Also accept environments of packages other than Gymnasium, gymnasium-robotics and odice; making
+            one imports its package. Set it for a name that the user typed, not for one that was read from a file.
     """
     import gymnasium
 
@@ -223,7 +224,8 @@ def adapt(env: gymnasium.Env, task: Task, max_steps: int | None = None) -> gymna
         raise OdiceError(
             f"{task.env_id} shows images {space.shape}; odice learns from vectors, so encode them as features first."
         )
-    if not isinstance(env.action_space, spaces.Box | spaces.Discrete) or len(env.action_space.shape or ()) > 1:
+    vector = isinstance(env.action_space, spaces.Box) and len(env.action_space.shape) == 1
+    if not vector and not isinstance(env.action_space, spaces.Discrete):
         raise OdiceError(
             f"{task.env_id} has actions {env.action_space}; odice needs a vector (Box) or a choice (Discrete)."
         )

@@ -1,6 +1,6 @@
 """The guard: how unlike the training data an observation is, in numpy alone.
 
-A few hundred states of the log travel with the policy. Observations are whitened by the log's full covariance, so that
+A guard keeps up to 1,024 states of the log. Observations are whitened by the log's full covariance, so that
 two columns which move together count as one, and a value that is usual by itself but not in combination with the
 others is far away. The score is the distance to the nearest of those states, in units of the distance that one held-out
 state in a hundred exceeds:
@@ -26,9 +26,9 @@ from odice.errors import OdiceError
 
 Decision = Literal["act", "warn", "fall back"]
 STATES = 1024
-"""States that travel with a policy, at most; fewer where the observation is wide."""
+"""States that a guard keeps, at most; fewer where the observation is wide."""
 MAX_FLOATS = 75_000
-"""Numbers in a guard, at most: 300 kB."""
+"""Numbers in a guard (300 kB), unless 16 states of a wide observation need more."""
 FALSE_ALARMS, FALLS = 0.01, 0.001
 """Shares of held-out states that are above 1, and above `fall_back`."""
 SHRINKAGE = 1e-3
@@ -53,7 +53,8 @@ class Guarded(NamedTuple):
 
     action: np.ndarray
     score: np.ndarray
-    """0 on a state of the log, 1 where one held-out state in a hundred is, inf where the observation is not finite."""
+    """0 on a state that the guard keeps, above 1 for one held-out state in a hundred, inf where the observation is not
+    finite."""
     decision: Any
     """`act`, `warn` or `fall back`; an array of them for a batch."""
 
@@ -156,27 +157,26 @@ class Guard:
 def fit_guard(
     known: np.ndarray, unseen: np.ndarray, names: tuple[str, ...] = (), units: tuple[str, ...] = (), *, seed: int = 0
 ) -> Guard:
-    """A guard from the states of some episodes, calibrated on the states of others.
+    """Fit a guard to the states of some episodes, and calibrate it on the states of others.
 
     Args:
         known: (n, obs) states that novelty is measured against.
-        unseen: (m, obs) states of other episodes, which set the limits; with none, `known` does.
+        unseen: (m, obs) states of other episodes, which set the limits; if there are none, `known` sets them.
         names: Of the columns.
         units: Of the columns.
-        seed: Of the choice among many states.
+        seed: Seed of the draw of `POOL` states from more.
     """
     rng = np.random.default_rng(seed)
-    known, unseen = (
-        states[np.isfinite(states).all(axis=1)] for states in (known, unseen)
-    )  # the doctor may be overruled
-    pool = np.asarray(
-        known if len(known) <= POOL else known[np.sort(rng.choice(len(known), POOL, replace=False))], np.float64
-    )
+    # Not finite only where the doctor was overruled.
+    known, unseen = (states[np.isfinite(states).all(axis=1)] for states in (known, unseen))
+    drawn = known if len(known) <= POOL else known[np.sort(rng.choice(len(known), POOL, replace=False))]
+    pool = np.asarray(drawn, np.float64)
     center, spread = pool.mean(axis=0), pool.std(axis=0)
     magnitude = np.maximum(np.abs(pool).max(axis=0), 1e-6)
     scale = np.maximum(spread, 1e-3 * magnitude)  # a column that never changed may not change by more than a little
     standard = (pool - center) / scale
-    values, vectors = np.linalg.eigh(np.cov(standard, rowvar=False).reshape(len(center), -1))
+    covariance = np.cov(standard, rowvar=False) if len(standard) > 1 else np.zeros((len(center), len(center)))
+    values, vectors = np.linalg.eigh(covariance.reshape(len(center), -1))
     whiten = vectors / np.sqrt(np.maximum(values, 0.0) + SHRINKAGE)
     white = (standard @ whiten).astype(np.float32)
     count = int(np.clip(MAX_FLOATS // len(center) - len(center) - 8, 16, STATES))
@@ -199,7 +199,8 @@ def _exceeded(scores: np.ndarray, share: float) -> float:
 
 
 def _spread_out(points: np.ndarray, count: int) -> np.ndarray:
-    """Half of them as they come, half by farthest-point choice: dense where the log is, and out to its edges."""
+    """Choose half of the points in order, half as the farthest from those chosen: dense where the log is, and out to
+    its edges."""
     first = np.linspace(0, len(points) - 1, (count + 1) // 2).astype(np.int64)
     chosen = list(np.unique(first))
     distance = np.full(len(points), np.inf, np.float32)

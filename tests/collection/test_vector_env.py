@@ -133,3 +133,14 @@ def test_an_environment_that_breaks_is_named():
         run(VectorEnv(Broken, 1, (0,)), 0, 1)
     with pytest.raises(OdiceError, match="Infinite gave an observation or a reward that is not finite"):
         run(VectorEnv(Infinite, 1, (0,)), 0, 1)
+
+
+def test_an_observation_of_another_shape_than_declared_is_refused():
+    class Shrinks(Counter):
+        def step(self, action):
+            obs, *others = super().step(action)
+            return obs[:1], *others
+
+    envs = VectorEnv(Shrinks, 2, (0, 0))
+    with pytest.raises(OdiceError, match=r"shape \(1,\), but declares \(2,\)"):
+        envs.step(np.zeros((2, 1), np.float32))

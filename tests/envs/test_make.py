@@ -168,3 +168,13 @@ def test_mazes(name, width, goal):
     _, reward, terminated, _, _ = env.step(np.zeros(env.action_space.shape, np.float32))
     assert (reward, terminated) == (1.0, True)
     env.close()
+
+
+def test_an_action_that_is_no_vector_is_refused(monkeypatch):
+    class Knob(gymnasium.Env):
+        observation_space = spaces.Box(0, 1, (2,))
+        action_space = spaces.Box(-1, 1, ())
+
+    monkeypatch.setitem(gymnasium.registry, "Knob-v0", gymnasium.envs.registration.EnvSpec("Knob-v0", Knob))
+    with pytest.raises(OdiceError, match=r"odice needs a vector \(Box\) or a choice"):
+        make("Knob-v0")

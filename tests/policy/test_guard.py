@@ -256,3 +256,9 @@ def test_what_is_no_array_of_numbers_is_one_sentence(guard, bad):
         policy(guard)(bad)
     with pytest.raises(OdiceError, match=r"The observation is .*give an array of numbers"):
         policy(guard).guarded(bad)
+
+
+def test_a_guard_of_one_state():
+    guard = fit_guard(np.ones((1, 3), np.float32), np.zeros((0, 3), np.float32))
+    assert guard.score(np.ones(3)) == 0
+    assert guard.decide(guard.score(np.full(3, 2.0))) == "fall back"

@@ -49,7 +49,8 @@ def one_step(log: Episodes, log_ratio: np.ndarray, discount: float, seed: int = 
         seed: Of the folds in which V_b is fitted.
     """
     discounting = discount**log.time
-    ratio = np.minimum(np.exp(log_ratio), MAX_WEIGHT)
+    with np.errstate(over="ignore"):
+        ratio = np.minimum(np.exp(log_ratio), MAX_WEIGHT)
     used = log.complete[log.episode]
     ratio = ratio / max(np.average(ratio[used], weights=discounting[used]), 1e-9)
     to_go = log.to_go(discount)

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,8 @@ class Rollout:
     Args:
         name: The environment's name, for messages.
         seed: Of the reset, and of the noise.
-        noise: Standard deviation of what is added to observations.
-        start_noise: How far the start state is moved (`envs.perturb`).
+        noise: Standard deviation of Gaussian noise on every observed number.
+        start_noise: Standard deviation of Gaussian noise on the start state (`envs.perturb`).
         max_steps: Steps after which an episode that does not end is an error.
     """
 
@@ -46,7 +46,7 @@ class Rollout:
         self.cost: float | None = None  # the sum of `info["cost"]`, where the environment reports it
 
     def start(self, env: gymnasium.Env) -> None:
-        """Reset the environment, which is this episode's from now on."""
+        """Reset the environment, and keep it until the episode ends."""
         self.env = env
 
         def call() -> Any:
@@ -80,7 +80,7 @@ class Rollout:
         return obs + self.noise * self.rng.standard_normal(np.shape(obs)) if self.noise else obs
 
     def observed(self, shape: tuple[int, ...]) -> np.ndarray:
-        """The observation, checked for the declared shape: a shorter one would be broadcast silently."""
+        """Return the observation, checked against the declared shape: numpy would broadcast a shorter one."""
         if np.shape(self.obs) != shape:
             raise OdiceError(
                 f"{self.name} gave an observation of shape {np.shape(self.obs)} in step {self.length} of the episode "
@@ -129,12 +129,12 @@ def play(act: Act, episodes: list[Rollout], envs: list[gymnasium.Env], deadline:
 
 
 def empty_batch(env: gymnasium.Env) -> np.ndarray:
-    """A batch of observations, of the one size that the policy sees."""
+    """Return an empty batch of observations, of the size that the policy always sees."""
     return np.zeros((BATCH_ENVS, *(env.observation_space.shape or ())), np.float32)
 
 
 def converter(space: gymnasium.Space, name: str) -> Callable[[Any, list[int]], list[Any]]:
-    """From the policy's actions for all rows to what `step` takes for some; refuses what it cannot take."""
+    """Return a function from a batch of the policy's actions and some of its rows to arguments of `step`."""
     from gymnasium import spaces
 
     discrete = isinstance(space, spaces.Discrete)
@@ -167,7 +167,7 @@ class StepPool:
         self._threads = ThreadPoolExecutor(self._workers - 1, "odice-envs") if self._workers > 1 else None
 
     def each(self, function: Callable[..., None], calls: list[tuple[Any, ...]]) -> None:
-        """Every call once; the errors of all are raised after all are done."""
+        """Make every call once; an error is raised when all calls have ended."""
 
         def some(chunk: list[tuple[Any, ...]]) -> None:
             for arguments in chunk:
@@ -179,8 +179,9 @@ class StepPool:
         try:
             some(calls[:: self._workers])
         finally:
-            for other in others:
-                other.result()
+            wait(others)
+        for other in others:
+            other.result()
 
     def close(self) -> None:
         if self._threads is not None:
@@ -198,7 +199,7 @@ class Deadline:
         self.name, self.seconds, self.deadline = name, seconds, time.perf_counter() + seconds
 
     def check(self) -> None:
-        """Raise an `EvaluationTimeout` if the time is over."""
+        """Raise an `EvaluationTimeout` after the time limit."""
         if time.perf_counter() > self.deadline:
             raise self._error()
 

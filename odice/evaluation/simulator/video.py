@@ -1,4 +1,4 @@
-"""A short video of a policy: one episode, at the speed it happens."""
+"""A short video of one episode of a policy, in the environment's own time."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def record(
     Args:
         act: The policy.
         env_id: The environment's name.
-        path: A .gif or .mp4.
-        seed: That of `evaluate`.
-        noise: Standard deviation of what is added to observations.
-        start_noise: How far the start state is moved.
-        max_steps: Where the episode is cut.
-        max_frames: Where the video is cut.
-        allow_import: Whether the name may import a module.
+        path: The file to write, a .gif or .mp4.
+        seed: The `seed` of `evaluate`.
+        noise: Standard deviation of Gaussian noise on every observed number.
+        start_noise: Standard deviation of Gaussian noise on the start state.
+        max_steps: Time limit of the episode.
+        max_frames: Frames at most; the video ends there.
+        allow_import: Accept environments of other packages; see `odice.envs.make.make`.
 
     Returns:
         The number of frames.
@@ -62,7 +62,7 @@ def record(
         batch, convert = empty_batch(env), converter(env.action_space, env_id)
         frames = [_frame(env, env_id)]
         while not rollout.over and len(frames) < max_frames:
-            batch[0] = rollout.obs
+            batch[0] = rollout.observed(batch.shape[1:])
             rollout.step(convert(act(batch), [0])[0])
             if rollout.length % every == 0:
                 frames.append(_frame(env, env_id))
@@ -74,7 +74,7 @@ def record(
 
 
 def _choose_backend() -> None:
-    """A machine without a display can still draw through EGL; MuJoCo would otherwise try to open a window."""
+    """Draw through EGL where there is no display; MuJoCo would otherwise try to open a window."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
 
@@ -105,7 +105,7 @@ def _frame(env: Any, name: str) -> np.ndarray:
 
 
 def writer_for(path: Path) -> Writer:
-    """What writes frames to a file of this kind; refused before an episode is played."""
+    """Return the function that writes frames to a file with this suffix; refuse other suffixes."""
     if path.suffix.lower() not in SUFFIXES:
         raise OdiceError(f"A video is a file that ends in {' or '.join(SUFFIXES)}, got {path.name!r}.")
     if path.suffix.lower() == ".gif":

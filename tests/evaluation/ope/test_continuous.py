@@ -16,6 +16,7 @@ from odice.evaluation.ope.episodes import make_episodes
 from odice.evaluation.ope.fqe import fqe
 from odice.evaluation.ope.importance import behavior_return, importance
 from odice.evaluation.ope.intervals import resample
+from odice.evaluation.ope.one_step import one_step
 from odice.evaluation.ope.support import share_outside
 from odice.policy.file import Layout
 from odice.policy.policy import Policy
@@ -128,3 +129,22 @@ def test_dice(log, name):
     gap = exact(GAIN, NOISE, DISCOUNT) - exact(BEHAVIOR, NOISE, DISCOUNT)
     assert estimate.dual.mean() == pytest.approx(exact(GAIN, NOISE, DISCOUNT), abs=0.3 * gap)
     assert estimate.mass == pytest.approx(1, abs=0.3)
+
+
+def test_one_action_far_from_a_behavior_without_noise_overflows_nowhere():
+    """Its ratio is e^2000, which counts as `MAX_WEIGHT`; warnings are errors here."""
+    rng, n = np.random.default_rng(0), 4000
+    actions = 1e-4 * rng.standard_normal((n, 1))
+    actions[1000] = 1.0
+    episodes = [
+        {
+            "observations": rng.normal(size=(11, 2)).astype(np.float32),
+            "actions": part.astype(np.float32),
+            "rewards": rng.normal(size=10).astype(np.float32),
+            "terminated": True,
+            "truncated": False,
+        }
+        for part in np.split(actions, n // 10)
+    ]
+    log = make_episodes(actions.astype(np.float32), from_episodes(episodes))
+    assert np.isfinite(one_step(log, clone(log).log_ratio, 0.9))[0]

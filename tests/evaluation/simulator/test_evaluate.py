@@ -349,3 +349,39 @@ def test_an_environment_that_breaks_its_word_is_one_sentence(env, message):
     with pytest.raises(OdiceError, match=message) as caught:
         evaluate(one, env, episodes=2)
     assert "\n" not in str(caught.value)
+
+
+def test_a_video_of_an_environment_that_breaks_its_word_is_one_sentence(monkeypatch, tmp_path):
+    from odice.evaluation.simulator.video import record
+
+    class Drawn(Shrinks):
+        metadata = {"render_modes": ["rgb_array"]}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            self.render_mode = render_mode
+
+        def render(self):
+            return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setitem(gymnasium.registry, "Drawn-v0", gymnasium.envs.registration.EnvSpec("Drawn-v0", Drawn))
+    with pytest.raises(OdiceError, match=r"shape \(1,\) in step 0 .* but declares \(2,\)"):
+        record(one, "Drawn-v0", tmp_path / "video.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_calls_in_threads_have_all_ended_when_an_error_is_raised(monkeypatch):
+    ended = []
+
+    def call(number):
+        if number == 1:
+            raise OdiceError("wheel came off")
+        time.sleep(0.05 * (number % 4 > 1))
+        ended.append(number)
+
+    monkeypatch.setattr("odice.evaluation.simulator.rollout.cores", lambda: 4)
+    with Evaluator("Hopper-v5") as evaluator:
+        with pytest.raises(OdiceError, match="wheel came off"):
+            evaluator._pool.each(call, [(number,) for number in range(8)])
+        known = sorted(ended)
+    assert known == [0, 2, 3, 4, 6, 7]
