@@ -27,14 +27,13 @@ class Args:
 
 def run(args: Args) -> int:
     from odice.policy import open_policy
-    from odice.policy.onnx import CHECKED, export_onnx
+    from odice.policy.onnx import compared, export_onnx
 
     policy = open_policy(args.policy, args.which)
     difference = export_onnx(policy, args.onnx, numbers=args.numbers).difference
     size = args.onnx.stat().st_size
-    print(
-        f"{args.onnx}: {size:,} bytes; differs from the policy by at most {difference:.1e} on {CHECKED:,} observations"
-    )
+    count = f"{compared(policy):,} observations"
+    print(f"{args.onnx}: {size:,} bytes; differs from the policy by at most {difference:.1e} on {count}")
     if policy.columns and not args.numbers:
         print(f"inputs: {', '.join(column['name'] for column in policy.columns)}; NaN or an empty word is missing")
     return 0

@@ -46,9 +46,9 @@ VECTORS = {
     "action_low": ("action", "low"),
     "action_high": ("action", "high"),
 }
-# what is known about a policy -> what stands there if it is not known
-NOTHING: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
-NOTHING |= {key: {} for key in ("scores", "health", "data", "preprocess", "config")}
+# an entry of `Policy.about` -> its value where it is not known
+ABOUT: dict[str, Any] = dict.fromkeys(("algorithm", "env_id", "reference", "step"))
+ABOUT |= {key: {} for key in ("scores", "health", "data", "preprocess", "config")}
 
 
 def write(path: Path, policy: Policy) -> None:
@@ -87,7 +87,7 @@ def _description(policy: Policy, sha256: str) -> dict[str, Any]:
     if (guard := policy.guard) is not None:
         content["observation"] |= guard.columns
         content["guard"] = {"states": len(guard.states), "warn": guard.warn, "fall_back": guard.fall_back}
-    return content | {key: policy.about.get(key, nothing) for key, nothing in NOTHING.items()}
+    return content | {key: policy.about.get(key, unknown) for key, unknown in ABOUT.items()}
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def read(folder: Path) -> dict[str, Any]:
     if known:
         own = {name: tensors.pop(name) for name in tensor_shapes(layout.obs_dim, 0)}
         guard = Guard(**{name.removeprefix("guard."): tensor for name, tensor in own.items()}, **known)
-    about = {key: description.get(key) for key in NOTHING}
+    about = {key: description.get(key) for key in ABOUT}
     return {"layout": layout, "tensors": tensors, **vectors, "about": about, "guard": guard}
 
 

@@ -61,7 +61,7 @@ class Guarded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """What a policy knows of the observations it was trained on."""
+    """Distances of observations from the states of a log."""
 
     center: np.ndarray
     """(obs,) mean of the log's observations."""

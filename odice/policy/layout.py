@@ -1,8 +1,8 @@
 """The shape of a policy's network, what follows from it for the files, and the network itself in numpy.
 
 There are two kinds: a `Layout` here, one network that is called once, and a `Sampler` (`policy.sampler`), several
-networks that take the noise out of draws. A policy knows of its own only what both have: the width of what goes in and
-comes out, the tensors, the call, and the words and entries that describe it.
+networks that take the noise out of draws. `Policy` relies on what both have: the widths of observation and action, the
+shapes of the tensors, the outputs, and the words and entries that describe them.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ def read_mlp(network: Mapping[str, Any], refuse: Refuse) -> Layout:
 
 
 def read_widths(network: Mapping[str, Any], key: str, least: int, refuse: Refuse) -> tuple[int, ...]:
-    """The widths of layers in a policy's description; `refuse` ends with an error if they are none.
+    """Read the widths of layers from a policy's description.
 
     Args:
-        network: Where the description speaks of the network.
-        key: The name of the widths there.
+        network: The description's `network`.
+        key: The name of the widths in it.
         least: How many there must be.
-        refuse: Raises an error with a reason.
+        refuse: Raises an error that gives a reason.
     """
     sizes = network.get(key)
     if not isinstance(sizes, list) or not least <= len(sizes) <= MAX_LAYERS:

@@ -1,9 +1,9 @@
 """ONNX: the whole policy as one graph, from raw observations to the environment's actions.
 
-Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime and nothing
-that it could forget. So is the guard: a second output says how unlike the training data each observation is, and an
-observation that is not finite gives no action. A policy that was learned from a table takes the table's columns
-(`policy.onnx_table`). The graph is compared with the policy on 10,000 observations (1,000 where the policy makes its
+Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime alone. So is
+the guard: a second output says how unlike the training data each observation is, and an observation that is not finite
+gives no action. A policy that was learned from a table takes the table's columns (`policy.onnx_table`). The graph is
+compared with the policy on 10,000 observations (1,000 where the policy makes its
 action from noise), and on 1,000 rows of a table, before the file appears.
 """
 
@@ -27,7 +27,9 @@ from odice.policy.policy import Policy
 from odice.policy.sampler import Sampler
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # the first with LayerNormalization; read by every onnxruntime since 1.12
-CHECKED, CHECKED_ROWS, TOLERANCE, ROW_TOLERANCE, NOVELTY_TOLERANCE = 10_000, 1_000, 1e-5, 1e-4, 1e-3
+CHECKED, CHECKED_ROWS = 10_000, 1_000
+"""Observations and rows of a table that a graph is compared on."""
+TOLERANCE, ROW_TOLERANCE, NOVELTY_TOLERANCE = 1e-5, 1e-4, 1e-3
 _ONNX_ACTIVATION = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
 
 
@@ -48,14 +50,22 @@ class Parity(NamedTuple):
 
 
 def export_onnx(policy: Policy, path: str | Path, *, numbers: bool = False) -> Parity:
-    """Write the policy as an ONNX file if it acts like the policy.
+    """Write the policy as an ONNX file, after comparing the graph with the policy.
 
-    Input `observation`, float32 (batch, obs). Output `action`, float32 (batch, act), or int64 (batch,) for choices;
-    where the observation is not finite NaN, or -1. Output `novelty`, float32 (batch,), where the policy has a guard:
-    act up to 1, and fall back above the number `fall_back` of the model's metadata, or where it is inf.
+    The input is `observation`, float32 (batch, obs). The output `action` is float32 (batch, act), or int64 (batch,) for
+    choices; NaN, or -1, where the observation is not finite. Where the policy has a guard, the output `novelty` is
+    float32 (batch,): act up to 1, fall back above the number `fall_back` of the model's metadata.
 
-    A policy that was learned from a table takes an input per column instead, float32 or string (batch,), and gives also
-    `choice`, the name of the action, and `decision` (`act`, `warn`, `fall back`). `numbers=True` leaves that out.
+    A policy that was learned from a table takes an input per column instead, float32 or string (batch,), and also gives
+    `choice`, the name of the action, and `decision` (`act`, `warn`, `fall back`).
+
+    Args:
+        policy: The policy.
+        path: The file to write.
+        numbers: Take `observation` also where the policy was learned from a table.
+
+    Returns:
+        How far the graph is from the policy.
     """
     model = onnx_model(policy)
     result = parity(policy, model)
@@ -68,10 +78,9 @@ def export_onnx(policy: Policy, path: str | Path, *, numbers: bool = False) -> P
             f"The ONNX graph's novelty differs from the guard's by {result.novelty:.2g}, so {path} was not written."
         )
     if not result.difference <= result.allowed:
-        count = len(_observations(policy))
         raise OdiceError(
-            f"The ONNX graph differs from the policy by up to {result.difference:.2g} on {count} observations "
-            f"(allowed: {result.allowed:.2g}), so {path} was not written."
+            f"The ONNX graph differs from the policy by up to {result.difference:.2g} on {compared(policy)} "
+            f"observations (allowed: {result.allowed:.2g}), so {path} was not written."
         )
     try:
         with complete_file(path) as temporary:
@@ -289,7 +298,7 @@ def _session(model: bytes) -> Any:
 
 
 def parity(policy: Policy, model: bytes) -> Parity:
-    """Compare on observations like those the policy was trained on, as far as it knows them.
+    """Compare a graph with its policy on random observations in the units of the policy's normalizer.
 
     For choices the difference is how much less the policy's network gives the graph's choice than its own.
     """
@@ -333,9 +342,14 @@ def _largest(array: np.ndarray) -> float:
     return float(np.abs(array).max())
 
 
+def compared(policy: Policy) -> int:
+    """Return on how many observations a graph of this policy is compared with it."""
+    return CHECKED_ROWS if isinstance(policy.layout, Sampler) else CHECKED  # a sampler calls its networks many times
+
+
 def _observations(policy: Policy) -> np.ndarray:
     """Standard normal numbers, half of them three times as wide, around the normalizer's mean where there is one."""
-    count = CHECKED_ROWS if isinstance(policy.layout, Sampler) else CHECKED  # each takes dozens of calls
+    count = compared(policy)
     obs = np.random.default_rng(0).standard_normal((count, policy.obs_dim), dtype=np.float32)
     obs[count // 2 :] *= 3
     if policy.obs_mean is not None and policy.obs_scale is not None:

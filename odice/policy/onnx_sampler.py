@@ -1,4 +1,4 @@
-"""A policy that makes its action from noise as nodes of an ONNX graph: every step of `policy.sampler`, written out."""
+"""A sampler (`policy.sampler`) as nodes of an ONNX graph: every step written out."""
 
 from __future__ import annotations
 
@@ -7,27 +7,7 @@ from typing import Any
 import numpy as np
 
 from odice.policy.policy import Policy
-from odice.policy.sampler import Sampler
-
-
-class Nodes:
-    """Nodes in order, and the constants they use."""
-
-    def __init__(self, onnx: Any):
-        self.nodes: list[Any] = []
-        self.constants: dict[str, np.ndarray] = {}
-        self._onnx = onnx
-
-    def node(self, kind: str, *given: str, **attributes: Any) -> str:
-        """Add a node; gives the name of what it makes."""
-        made = f"made_{len(self.nodes)}"
-        self.nodes.append(self._onnx.helper.make_node(kind, list(given), [made], **attributes))
-        return made
-
-    def constant(self, name: str, value: Any, dtype: Any = np.float32) -> str:
-        """A constant by its name, which is the name of one value."""
-        self.constants[name] = np.asarray(value, dtype)
-        return name
+from odice.policy.sampler import SOLVER, Sampler
 
 
 def sampler_nodes(policy: Policy, onnx: Any, observation: str) -> tuple[list[Any], dict[str, np.ndarray], str]:
@@ -38,19 +18,34 @@ def sampler_nodes(policy: Policy, onnx: Any, observation: str) -> tuple[list[Any
     return graph.nodes, graph.constants, graph.action(observation)
 
 
-class _Steps(Nodes):
-    """The steps of a `Sampler`. Candidates are (batch, candidates, action)."""
+class _Steps:
+    """The steps of a `Sampler` as nodes in order, and the constants they use.
+
+    Candidates are (batch, candidates, action).
+    """
 
     def __init__(self, policy: Policy, layout: Sampler, onnx: Any):
-        super().__init__(onnx)
-        self.layout, self.tensors = layout, policy.tensors
+        self.nodes: list[Any] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.layout, self.tensors, self._onnx = layout, policy.tensors, onnx
+
+    def node(self, kind: str, *given: str, **attributes: Any) -> str:
+        """Add a node, and return the name of its output."""
+        made = f"made_{len(self.nodes)}"
+        self.nodes.append(self._onnx.helper.make_node(kind, list(given), [made], **attributes))
+        return made
+
+    def constant(self, name: str, value: Any, dtype: Any = np.float32) -> str:
+        """Add a constant, and return its name; the same name always has the same value."""
+        self.constants[name] = np.asarray(value, dtype)
+        return name
 
     def tensor(self, name: str) -> str:
         return self.constant(name, self.tensors[name])
 
     def scaled(self, x: str, name: str, k: int) -> str:
         """x times a number of the solver's table."""
-        return self.node("Mul", x, self.constant(f"{name}_{k}", self.tensors["solver"][k][_COLUMN[name]]))
+        return self.node("Mul", x, self.constant(f"{name}_{k}", self.tensors["solver"][k][SOLVER.index(name)]))
 
     def action(self, observation: str) -> str:
         candidates = self.candidates(observation)
@@ -60,9 +55,8 @@ class _Steps(Nodes):
         return self.node("GatherND", candidates, best, batch_dims=1)
 
     def candidates(self, observation: str) -> str:
-        seen = {
-            name: self.seen(name, observation) for name in ("score", *(["guidance"] if self.layout.guidance else []))
-        }
+        networks = ("score", "guidance") if self.layout.guidance else ("score",)
+        seen = {name: self.seen(name, observation) for name in networks}
         nothing = self.node("Mul", self.zeros(observation), self.tensor("noise"))
         x = self.node("Add", nothing, "noise")
         before = d_before = nothing
@@ -128,6 +122,3 @@ class _Steps(Nodes):
     def stacked(self, name: str) -> str:
         """A tensor (heads, ...) of Q with an axis for the batch."""
         return self.constant(name, self.tensors[name][:, None])
-
-
-_COLUMN = {"alpha": 0, "sigma": 1, "keep": 2, "keep_before": 3, "new": 4, "old": 5, "guide": 6}

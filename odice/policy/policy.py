@@ -56,7 +56,7 @@ class Policy:
     about: Mapping[str, Any] = field(default_factory=dict)
     """Provenance: algorithm, config, data, preprocess, env_id, reference, scores, health, step."""
     guard: Guard | None = None
-    """What it knows of the observations it was trained on."""
+    """The distance of an observation from those of the training data; None if the policy was made without them."""
 
     def __repr__(self) -> str:
         """For example `Policy(odice, 11 -> 3, step 20,000)`."""
@@ -85,7 +85,7 @@ class Policy:
         return self.action(self.outputs(obs))
 
     def action(self, x: np.ndarray) -> np.ndarray:
-        """What the network says as an action of the environment."""
+        """Map the network's outputs to an action of the environment."""
         if self.layout.output == "argmax":
             return np.argmax(x, axis=-1)
         x = np.tanh(x) if self.layout.output == "tanh" else np.clip(x, -1.0, 1.0)
@@ -94,14 +94,14 @@ class Policy:
         return to_bounds(x, self.action_low, self.action_high)
 
     def outputs(self, obs: Any) -> np.ndarray:
-        """What the network says before it becomes an action: a mean, a value per choice, or what is made from noise.
+        """Return the network's outputs: the mean of an action, a value per choice, or an action made from noise.
 
-        An observation may also be a row of the table that was learned from: a mapping from its columns to their values.
+        An observation may also be a row of the table that was learned from, a mapping from columns to values.
         """
         return self.layout.outputs(self.normalized(obs), self.tensors)
 
     def normalized(self, obs: Any) -> np.ndarray:
-        """What the network sees of an observation, which must be finite."""
+        """Return the network's input for an observation, which must be finite."""
         x = self._observation(obs)
         finite = np.isfinite(x)
         if not finite.all():
@@ -111,7 +111,7 @@ class Policy:
         return x
 
     def choose(self, rows: Any, unseen: Unseen = "fall back") -> Any:
-        """What to choose for rows of a table, in the words of the log, and whether to trust it there.
+        """Choose for rows of a table, in the words of the log, and say whether the guard trusts the choice.
 
         Args:
             rows: One row, as a mapping from columns to values, or a list of rows, or a polars or pandas data frame.
@@ -273,12 +273,12 @@ class Policy:
             preprocess: What was done to the data, a `data.preprocess.Fitted`.
             algorithm: Its name.
             config: Its settings, a dataclass or a dict.
-            data: What was learned from; at least `fingerprint`.
+            data: Facts of the data set; at least `fingerprint`.
             env_id: The environment it was trained for.
             reference: Returns that count as 0 and 100.
             scores: Of its evaluation.
             step: Updates that it was trained for.
-            guard: What it knows of the observations it was trained on.
+            guard: Fitted to the observations of the data set.
         """
         read = sampler_tensors if hasattr(deterministic, "solver") else mlp_tensors
         layout, tensors = read(deterministic, absorbing=preprocess is not None and preprocess.absorbing)
@@ -306,7 +306,7 @@ class Policy:
         return dataclasses.replace(self, about={**self.about, "health": jsonable(health, words=True)})
 
     def in_double(self) -> Policy:
-        """The same policy in double precision: the yardstick for what single precision loses."""
+        """Return the policy in double precision, to measure what single precision loses."""
         arrays = {name: getattr(self, name) for name in VECTORS}
         wide = {name: None if array is None else array.astype(np.float64) for name, array in arrays.items()}
         tensors = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}

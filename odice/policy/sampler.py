@@ -106,23 +106,18 @@ class Sampler(NamedTuple):
         return actions[np.arange(len(obs)), best]
 
     def candidates_for(self, obs: np.ndarray, tensors: Tensors) -> np.ndarray:
-        """(n, candidates, action) for observations (n, obs)."""
+        """Return (n, candidates, action) candidates for observations (n, obs)."""
         x: np.ndarray = np.broadcast_to(tensors["noise"], (len(obs), *tensors["noise"].shape))
-        seen = {
-            name: (obs @ tensors[f"{name}.observation"])[:, None] for name in ("score", "guidance")[: 1 + self._guided]
-        }
+        networks = ("score", "guidance") if self.guidance else ("score",)
+        seen = {name: (obs @ tensors[f"{name}.observation"])[:, None] for name in networks}
         before = d_before = np.zeros_like(x)
         for k in range(self.steps):
             alpha, sigma, keep, keep_before, new, old, guide = tensors["solver"][k]
             d = alpha * x - sigma * _forward("score", len(self.score), seen["score"], x, k, tensors)[-1]
-            if self._guided:
+            if self.guidance:
                 d = d + guide * self._slope(seen["guidance"], x, k, tensors)
             x, before, d_before = keep * x + keep_before * before + new * d + old * d_before, x, d
         return np.clip(x, np.float32(-1), np.float32(1))
-
-    @property
-    def _guided(self) -> bool:
-        return bool(self.guidance)
 
     def _slope(self, seen: np.ndarray, x: np.ndarray, k: int, tensors: Tensors) -> np.ndarray:
         """grad_x W(s, x), by the chain rule from the last layer to the first."""

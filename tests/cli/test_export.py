@@ -35,3 +35,17 @@ def test_refusals(run, tmp_path, capsys):
     assert main(["export", str(run), "--onnx", str(out)]) == 2
     assert "was refused" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_sampler_is_compared_on_fewer_observations(tmp_path, monkeypatch, capsys):
+    from odice.policy import onnx
+    from tests.policy.test_sampler import network
+
+    def export(policy, path, *, numbers):
+        path.write_bytes(b"graph")
+        return onnx.Parity(0.0, 0.0)
+
+    Policy.from_network(network().deterministic()).save(tmp_path / "policy")
+    monkeypatch.setattr(onnx, "export_onnx", export)
+    assert main(["export", str(tmp_path / "policy"), "--onnx", str(tmp_path / "policy.onnx")]) == 0
+    assert "on 1,000 observations" in capsys.readouterr().out
