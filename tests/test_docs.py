@@ -23,6 +23,7 @@ import pytest
 import odice
 from odice.algos import registry
 from odice.cli.main import COMMANDS, main
+from odice.evaluation.simulator import video
 
 ROOT = Path(__file__).parents[1]
 notebooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/notebooks.py")))
@@ -259,9 +260,10 @@ SMALL = {"value_hidden": (64, 64), "policy_hidden": (64, 64), "batch_size": 64}
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("full_credit")
 @pytest.mark.parametrize("settings", [SMALL, pytest.param({}, marks=pytest.mark.long)], ids=["small", "as printed"])
-def test_the_readme_example_runs(settings, tmp_path, monkeypatch, capsys):
+def test_the_readme_example_runs(settings, tmp_path, monkeypatch, capsys, request):
+    if not settings:
+        request.getfixturevalue("full_credit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(odice, "train", functools.partial(odice.train, **settings))
     (code,) = blocks("README.md")
@@ -290,11 +292,24 @@ def test_notebooks_have_the_source_of_their_pages(name):
 BUDGET = re.compile(r"((?:steps|every|episodes)[= ])(\d+)")
 
 
+@pytest.fixture(scope="module")
+def some_episodes():
+    """Every tenth episode of the bundled log."""
+    return odice.load("bundled/hopper-replay").select(np.arange(0, 725, 10))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_tutorials_run(name, tmp_path, monkeypatch):
-    """From top to bottom, in this process, with a fiftieth of the updates and a tenth of the episodes."""
+def test_tutorials_run(name, tmp_path, monkeypatch, some_episodes):
+    """From top to bottom, in this process, with a fiftieth of the updates and a tenth of the episodes.
+
+    A folder stands where pages name the bundled log, with a tenth of it. A video has four frames.
+    """
     monkeypatch.chdir(tmp_path)
+    if "bundled/" in TEXT[name]:
+        Path("bundled/hopper-replay").mkdir(parents=True)
+        some_episodes.save("bundled/hopper-replay/part.parquet")
+    monkeypatch.setattr(video, "record", functools.partial(video.record, max_frames=4))
     monkeypatch.setenv("MPLBACKEND", "agg")
     odice.algorithms()  # the registry is complete before a page adds to its copy
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))

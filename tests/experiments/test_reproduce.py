@@ -23,6 +23,7 @@ from odice.experiments.published import LABELS, paper_score
 from odice.experiments.reproduce import StudyOptions, preset_of, seeds_of, study_runs
 from odice.experiments.studies import STUDIES
 from odice.experiments.study_logs import LIKE, d4rl_sources, local_experts, local_sources
+from odice.reports import figures
 from tests.d4rl_files import write, write_all
 from tests.reports.made import make_run as made_run
 
@@ -141,13 +142,19 @@ def test_states_of_d4rls_layout_lie_on_free_cells(tmp_path):
     assert "in-walls" in {finding.code for finding in inspect(wrong).errors}
 
 
+def draw_nothing(monkeypatch):
+    """From here on: a large figure takes seconds, and the first command of a test has drawn it."""
+    monkeypatch.setattr(figures, "save", lambda figure, path: path)
+
+
 @pytest.mark.slow
-def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
+def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd, monkeypatch):
     """One of the fifteen rows, all columns of two algorithms; one file is missing, and nothing is trained twice."""
     write(tmp_path, "antmaze-umaze-v2")
     command = ["reproduce", "table1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
     command += ["--logs", "antmaze-umaze-v2", "walker2d-medium-v2", "--algos", "sdice", "odice"]
-    command += ["--steps", "20", "--eval-episodes", "1", "--set", "value_hidden=[8]", "policy_hidden=[8]"]
+    command += ["--steps", "20", "--eval-every", "20", "--eval-episodes", "1"]
+    command += ["--set", "value_hidden=[8]", "policy_hidden=[8]"]
     assert main(command) == 0
     output = capfd.readouterr().out
     assert "missing: walker2d-medium-v2: download http://rail.eecs.berkeley.edu" in output
@@ -156,6 +163,7 @@ def test_table_1_on_small_files_in_d4rls_layout(tmp_path, capfd):
     columns = ["S-DICE", "S-DICE, lam 0.6", "S-DICE: paper", "O-DICE", "O-DICE, reference", "O-DICE: paper"]
     assert [cell.strip() for cell in head.strip("|").split("|")] == ["data", *columns]
     assert "94.1 ± 1.6" in table
+    draw_nothing(monkeypatch)
     assert main(command) == 0
     assert "finished already" in capfd.readouterr().out
 
@@ -172,7 +180,7 @@ def table_rows(path):
         return list(csv.DictReader(file))
 
 
-def test_the_whole_table_from_finished_runs(tmp_path, capfd):
+def test_the_whole_table_from_finished_runs(tmp_path, capfd, monkeypatch):
     """Fifteen rows, eleven columns of ours, and the paper's 120 numbers next to the right ones."""
     data, out = tmp_path / "d4rl", tmp_path / "out"
     write_all(data)
@@ -200,6 +208,7 @@ def test_the_whole_table_from_finished_runs(tmp_path, capfd):
     }
     assert published == {key: score.text for key, score in expected.items()}
     made_run(runs[-1].path, env="AntMaze_Large-v5", reference=(0.0, 200.0))
+    draw_nothing(monkeypatch)
     assert main(command) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "runs are finished" not in shown
@@ -373,7 +382,7 @@ def test_the_command_trains_and_writes_everything_and_does_nothing_twice(tmp_pat
     suite.make_log("hospital", suite.SUITE["hospital"], place)
     out = tmp_path / "out"
     command = ["reproduce", "curves", "--suite", "local", "--suite-dir", str(place.folder), "--logs", "hospital"]
-    command += ["--steps", "40", "--seeds", "2", "--eval-episodes", "3", "--out", str(out)]
+    command += ["--steps", "40", "--eval-every", "20", "--eval-episodes", "3", "--seeds", "2", "--out", str(out)]
     command += ["--set", "value_hidden=[8]", "policy_hidden=[8]"]
     assert main(command) == 0
     output = capfd.readouterr().out
@@ -386,6 +395,7 @@ def test_the_command_trains_and_writes_everything_and_does_nothing_twice(tmp_pat
     assert "-local" in (out / "curves.csv").read_text()
     evaluations = out / "runs" / "hospital-local" / "odice" / "seed-1" / "evaluations.jsonl"
     before = evaluations.stat().st_mtime_ns
+    draw_nothing(monkeypatch)
     assert main(command) == 0
     assert "4 of them finished already" in capfd.readouterr().out
     assert evaluations.stat().st_mtime_ns == before
