@@ -18,10 +18,11 @@ from odice.data.dataset import Dataset
 AMOUNT = 0.1
 """Of the range of logged amounts: a smaller difference is the same action."""
 ROWS = 50_000
-"""Steps that are compared; more are thinned out evenly."""
+"""Steps that are compared, at most; of a longer log evenly spaced ones."""
 MAX_NAMES = 12
 ALIKE = 3
-"""Examples of the same pair of choices; amounts are the same if they fall into the same fifth of the logged range."""
+"""Examples of the same pair of actions, at most; amounts are the same if they fall into the same fifth of the logged
+range."""
 FIFTHS = 5
 CLEAR = 0.1
 """Of a situation: the least change of a share, or of an amount relative to its range, times the root of its share of
@@ -79,10 +80,10 @@ def changes(policy: Callable[[np.ndarray], np.ndarray], data: Dataset, examples:
     """Compare what a policy would do with what was logged, state by state.
 
     Args:
-        policy: From observations to actions, such as a `Policy`; one with `outputs` ranks its examples by how clearly
-            it prefers its own action, others by the difference of amounts.
+        policy: From observations to actions, such as a `Policy`. Examples of choices are ranked by how clearly the
+            policy's `outputs` prefer its own, where it has them; of amounts, by the difference.
         data: The log.
-        examples: How many to give.
+        examples: Examples to return, at most.
     """
     rows = np.unique(np.linspace(0, data.n_steps - 1, min(data.n_steps, ROWS)).astype(int))
     observations, logged = data.step_observations()[rows], data.actions[rows]
@@ -239,7 +240,7 @@ def _examples(
 ) -> tuple[Example, ...]:
     """Return the steps in which the policy differs most clearly, at most one per episode.
 
-    Of each pair of actions (done, to be done) there are at most `ALIKE`, unless there are no other pairs.
+    There are at most `ALIKE` of each pair of actions (logged, chosen), unless there are too few other pairs.
     """
     kinds = np.stack([_kind(actions, logged, data.discrete) for actions in (logged, chosen)], axis=1)
     episodes = np.searchsorted(data.starts, rows, side="right") - 1

@@ -1,4 +1,4 @@
-"""Reading a log for a policy: with the words and, where none is given, the schema of the log it was trained on."""
+"""Load a log for a policy, with the encoding and by default the schema of the log that it was trained on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def log_for(policies: Any, source: Any, *, schema: Any = None, **options: Any) -
     """Load a log to evaluate policies on.
 
     Args:
-        policies: A policy, or several; those that are no `Policy` know nothing of a log.
+        policies: A policy, or several; a function has no schema and no encoding.
         source: Anything `odice.load` takes.
-        schema: What the columns of a table mean; by default what they meant to the policies, if all agree.
+        schema: What the columns of a table mean; by default the schema of the policies, if all have the same.
         **options: Those of `odice.load`.
     """
     several = [policies] if isinstance(policies, Policy) or not isinstance(policies, Iterable) else list(policies)

@@ -42,10 +42,10 @@ LEAST_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class CloneConfig:
-    """How the behavior is cloned."""
+    """Settings of the regression that clones the behavior."""
 
     size: int = 80
-    """Features, about."""
+    """Number of random features, about."""
     folds: int = 5
     most: int = 6000
     """Steps that a regression is fitted to."""
@@ -158,7 +158,7 @@ def _frequencies(action: np.ndarray, actions: int) -> np.ndarray:
 
 
 def _constant(action: np.ndarray, spec: Any) -> np.ndarray:
-    """How often each action occurs (none never), or the mean action."""
+    """Return the frequency of each action, above 0 also for one that does not occur, or the mean action."""
     return _frequencies(action, spec.action_dim) if spec.discrete else action.mean(axis=0, dtype=np.float64)
 
 

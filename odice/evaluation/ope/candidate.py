@@ -24,6 +24,7 @@ from odice.policy.policy import Policy
 
 Candidate = Policy | Callable[[np.ndarray], Any] | np.ndarray
 CHUNK = 4096
+"""States per call of a policy."""
 
 
 class Decisions(NamedTuple):

@@ -55,8 +55,7 @@ from odice.types import Spec
 TABLE = 1 << 16
 """At most this many rows stand for the log, drawn evenly by their weights gamma^t; a small log needs fewer."""
 BLOCK = 1024
-
-
+"""Rows over which estimates are read at a time; tables are whole blocks."""
 NOISE = 99
 """Number of the stream of random numbers that the policy's noise comes from."""
 LEAST_MASS = 0.05

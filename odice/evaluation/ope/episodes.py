@@ -95,8 +95,8 @@ def total_weight(discount: float, horizon: int) -> float:
 
 
 def make_episodes(policy: Candidate, data: Dataset, horizon: int | None = None) -> Episodes:
-    """The log with what the policy would do in it. A log that does not fit the policy, or that does not allow an
-    estimate, is refused."""
+    """Combine a log with what the policy would do in it; refuse a log that does not fit the policy or that does not
+    allow an estimate."""
     if isinstance(policy, Policy):
         data = recode(data, policy.encoding)
         _check_fits(policy, data)
@@ -201,7 +201,7 @@ def _check_bounds(policy: Policy, data: Dataset) -> None:
 
 
 def check_log(data: Dataset, horizon: int | None) -> int:
-    """The horizon, if the log allows an estimate at all."""
+    """Return the horizon; refuse a log that does not allow an estimate."""
     source = data.meta.source
     if data.n_episodes < 2:
         raise OdiceError(f"{source}: the log is one episode; an interval needs at least two, and a verdict more.")
@@ -223,8 +223,8 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
         raise OdiceError(
             f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the "
-            "log does not say what a whole episode earns; mark the terminal steps, "
-            "or give --horizon N to count N steps."
+            "log does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N "
+            "steps."
         )
     horizon = longest if horizon is None else horizon
     complete = data.terminated | (data.lengths >= horizon)

@@ -35,7 +35,8 @@ FACTOR = 1.5
 """The heads of FQE share data and networks, so their spread understates the error; chosen by benchmarks/calibration.py
 on one half of its worlds."""
 MAX_STEPS = 200_000
-"""Of a longer log episodes are drawn at random: more would take minutes and hardly narrow an interval."""
+"""Of a longer log episodes are drawn at random, unless its decisions are given as a column: more would take minutes and
+hardly narrow an interval."""
 MIN_SHARE, MASS = 0.02, (0.7, 1.4)
 """Of density ratios: the effective share of the log that they must leave, and the total mass that counts as 1."""
 
@@ -139,7 +140,9 @@ def estimate(
     candidates: int = 1,
     seed: int = 0,
 ) -> Estimates:
-    """What a policy would earn, from a log alone, with intervals and a verdict. In an environment see `odice.evaluate`.
+    """Estimate what a policy would earn from a log alone, with intervals and a verdict.
+
+    `odice.evaluate` runs it in an environment instead.
 
     A policy of a run is judged by the episodes that were held out of its training, if this is the log it was trained
     on.
@@ -148,13 +151,13 @@ def estimate(
         policy: An odice policy, a function of observations, or a column of decisions (`candidate`).
         data: Anything `odice.load` takes.
         schema: What the columns of a table mean, as for `odice.load`; by default that of the policy's training.
-        estimators: Of the DICE family, shown next to those that the verdict rests on.
+        estimators: Names of the DICE family, to show next to those that the verdict rests on.
         discount: By default that of the policy's own training, else 0.99; 1 for the undiscounted return.
         horizon: Steps that count; by default the longest episode of the log.
-        updates: Of density ratios, where any are requested.
-        heads: Of FQE.
+        updates: Updates of each density ratio.
+        heads: Heads of FQE.
         candidates: How many policies are compared: the bounds of all hold at once with 95 % confidence.
-        seed: Of the estimators.
+        seed: Seed of the estimators.
     """
     if seed < 0:
         raise OdiceError(f"seed must be at least 0, got {seed}.")
@@ -190,8 +193,9 @@ def _check(
     for name in estimators:
         if name not in ESTIMATORS:
             raise unknown_name("estimator", name, ESTIMATORS)
-    if (updates is not None and updates < 10) or (heads is not None and heads < 2):
-        raise OdiceError(f"--updates must be at least 10 and heads at least 2, got {updates} and {heads}.")
+    for what, value, least in (("--updates", updates, 10), ("heads", heads, 2)):
+        if value is not None and value < least:
+            raise OdiceError(f"{what} must be at least {least}, got {value}.")
     if discount is None:
         about = policy.about if isinstance(policy, Policy) else {}
         given = dict(about.get("config") or {}).get("discount")

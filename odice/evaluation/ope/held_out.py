@@ -45,10 +45,10 @@ class EvaluationEpisodes(NamedTuple):
 
 
 def evaluation_episodes(candidate: Candidate, data: Dataset) -> EvaluationEpisodes:
-    """The episodes of a log that may be used to evaluate a candidate.
+    """Return the episodes of a log that may be used to evaluate a candidate; one that occurs several times counts once.
 
     Of the log that a policy was trained on these are the episodes that its run held out, or all if it held out none. Of
-    any other log, and for a candidate that is no `Policy`, all. An episode that occurs several times counts once.
+    any other log, and for a candidate that is no `Policy`, all.
     """
     trained: Any = candidate.about.get("data") if isinstance(candidate, Policy) else None
     if not isinstance(trained, dict) or trained.get("fingerprint") != data.fingerprint:
@@ -60,7 +60,7 @@ def evaluation_episodes(candidate: Candidate, data: Dataset) -> EvaluationEpisod
 
 
 def _once(data: Dataset, origin: Origin, which: np.ndarray) -> EvaluationEpisodes:
-    """These episodes without the copies among them."""
+    """Return these episodes without the copies among them."""
     chosen = np.intersect1d(np.flatnonzero(which), data.originals)
     if len(chosen) == data.n_episodes:
         return EvaluationEpisodes(data, origin)

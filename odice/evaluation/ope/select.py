@@ -1,10 +1,9 @@
-"""Choosing among policies without a simulator, with a bound that pays for the choice.
+"""Choose among policies without a simulator, with bounds that hold for all of them at once.
 
-Every candidate is judged by episodes that it was not trained on, and the bounds of all k candidates hold at once: each
-is stated at an error rate of 5 % / k (Bonferroni), so the chance that any of them is false is at most 5 %, and picking
-the best of them costs nothing more. Only a policy whose verdict is "better", and which health does not refuse, is
-advised; among several the one with the highest bound. Where there is none, the advice is to clone the behavior: what
-the log does is known to work as well as the log says.
+Every candidate is evaluated on episodes that it was not trained on. Of k candidates each bound is stated at an error
+rate of 5 % / k (Bonferroni), so the chance that any of them is false, that of the best included, is at most 5 %. Only a
+policy whose verdict is "better", and which the health check of its run does not refuse, is advised; among several the
+one with the highest bound. Where there is none, the advice is to clone the behavior, which earns what the log shows.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Ranked:
 
     @property
     def refused(self) -> bool:
-        """Whether health forbids to advise it."""
+        """Whether the health check of its run refuses it."""
         return self.health == REFUSED
 
     @property

@@ -30,14 +30,14 @@ Environment = str | Callable[[], "gymnasium.Env"]
 
 
 def name_of(given: Any) -> str:
-    """The name of an environment or a policy for messages: its name or path, else that of the function or class."""
+    """Return an environment or a policy for messages: its name or path, else the name of the function or class."""
     return str(given) if isinstance(given, str | Path) else getattr(given, "__name__", type(given).__name__)
 
 
 def maker(
     env: Environment, max_steps: int | None = None, allow_import: bool = False
 ) -> tuple[Task, Callable[[], gymnasium.Env]]:
-    """The task of an environment, and a function that makes the environment."""
+    """Return the task of an environment, and a function that makes it."""
     if isinstance(env, str):
         return resolve(env), lambda: make(env, max_steps=max_steps, allow_import=allow_import)
     task = Task(name_of(env), name_of(env))
@@ -161,15 +161,17 @@ def evaluate(
     """Run episodes of `act` in an environment. For many evaluations use an `Evaluator`, which keeps its environments.
 
     Args:
-        act: from a batch of raw observations to a batch of actions, e.g. a `Policy`.
-        env: a name, or a function that makes an environment.
-        noise: standard deviation of Gaussian noise on every observed number, in the observation's own units.
-        start_noise: the same on the state in which an episode starts.
-        reference: returns that count as 0 and 100; by default the task's, where one is known.
-        envs: environments in parallel.
-        max_steps: time limit of an episode, instead of the environment's own.
-        max_seconds: limit of the evaluation, after which `EvaluationTimeout` is raised.
-        allow_import: also accept environments of other packages; see `odice.envs.make.make`.
+        act: From a batch of raw observations to a batch of actions, such as a `Policy`.
+        env: A name, or a function that makes an environment.
+        episodes: How many.
+        seed: Seed that the episodes' seeds are drawn from.
+        noise: Standard deviation of Gaussian noise on every observed number, in the observation's own units.
+        start_noise: The same on the state in which an episode starts.
+        reference: Returns that count as 0 and 100; by default the task's, where one is known.
+        envs: Environments in parallel.
+        max_steps: Time limit of an episode, instead of the environment's own.
+        max_seconds: Time limit of the evaluation, after which `EvaluationTimeout` is raised.
+        allow_import: Also accept environments of other packages; see `odice.envs.make.make`.
     """
     with Evaluator(env, reference=reference, envs=envs, max_steps=max_steps, allow_import=allow_import) as evaluator:
         return evaluator(
@@ -178,12 +180,12 @@ def evaluate(
 
 
 def episode_seeds(seed: int, episodes: int) -> np.ndarray:
-    """A seed for each episode. Neighboring `seed`s share none, and the first ones do not depend on how many follow."""
+    """Return a seed for each episode: a function of `seed` and of the episode's number alone."""
     return np.array([np.random.SeedSequence([seed, i]).generate_state(1)[0] for i in range(episodes)], np.int64)
 
 
 def evaluation_seed(seed: int, step: int) -> int:
-    """The seed of a run's evaluation at a step: new starts at every step, the same ones in a resumed run."""
+    """Return the seed of a run's evaluation: different at every step, and the same in a resumed run."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
 
 

@@ -91,7 +91,7 @@ class EvaluatorProcess:
         return self._process.poll() is None
 
     def _request(self, message: dict[str, Any], seconds: float, arrays: bytes = b"") -> dict[str, Any]:
-        """Send a message and wait for the answer."""
+        """Send a message, and return the answer."""
         try:
             _send(self._connection, message)
             if arrays:
@@ -128,10 +128,10 @@ def _unpack(layout: dict[str, Any], arrays: bytes) -> Policy:
     with np.load(io.BytesIO(arrays), allow_pickle=False) as file:
         tensors = {name: file[name] for name in file.files}
     vectors = {name: tensors.pop(name, None) for name in VECTORS}
-    return Policy(read_network(layout, _not_ours), tensors, **vectors)
+    return Policy(read_network(layout, _refuse), tensors, **vectors)
 
 
-def _not_ours(reason: str) -> NoReturn:
+def _refuse(reason: str) -> NoReturn:
     raise OdiceError(f"The run sent no policy: {reason}.")
 
 
