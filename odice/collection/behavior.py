@@ -38,10 +38,10 @@ MEDIUM = 1 / 3
 
 @dataclass(frozen=True)
 class Training:
-    """Settings of the behavior policy's training. One update per step after the warm-up."""
+    """Settings of the behavior policy's training, which makes one update per step after the warm-up."""
 
     sac: SACConfig = field(default_factory=SACConfig)
-    """The actor-critic: what its `build` gives."""
+    """Settings of the actor-critic."""
     warmup: int = 10_000
     """Steps of uniformly random actions before the first update."""
     num_envs: int = 5
@@ -101,9 +101,15 @@ def train(
     Ctrl-C writes a checkpoint and raises `Interrupted`.
 
     Args:
-        until: stop at the first medium policy, or when the budget is used.
-        budget: environment steps.
-        target: an expert's return, where the task has no reference.
+        env: A name, or a function that makes an environment.
+        folder: The folder of the training.
+        until: Stop at the first medium policy, or when the budget is used.
+        budget: Environment steps; the training ends with the chunk in which they are reached.
+        seed: Seed of the networks, the environments and the batches.
+        target: An expert's return, where the task has no reference.
+        training: Settings of the training.
+        quiet: Print nothing.
+        allow_import: Accept environments of other packages; see `odice.envs.make.make`.
     """
     training = training or Training()
     if budget < training.chunk:
@@ -209,7 +215,7 @@ class _Loop:
         return low + MEDIUM * (high - low)
 
     def _collect(self) -> None:
-        """A chunk of steps: random ones during the warm-up, then with the policy's own noise."""
+        """Make a chunk of steps, random ones during the warm-up, then sampled from the policy."""
         began, envs, step = time.perf_counter(), self._envs, self.step
         fresh = []
         for at in range(step, step + self._training.chunk, envs.num_envs):
@@ -261,7 +267,7 @@ class _Loop:
         self._display.update(metrics)
 
     def _random_return(self) -> float:
-        """Mean return of the warm-up's episodes, of the finished ones if there are any."""
+        """Return the mean return of the warm-up's episodes, of the finished ones if there are any."""
         envs = self._envs
         started = segments(self._replay.rows[: self._training.warmup], envs.spec, envs.num_envs, envs.scale)
         finished = [segment for segment in started if segment.over] or started

@@ -28,8 +28,8 @@ FEW_GOOD = (0.65, *[0.35] * 9)
 """One of ten, and not by much: most steps are wrong, and cloning what is done most is the wrong controller."""
 ACROBOT = "Acrobot-v1"
 SWINGS = (*[0.65] * 4, *[0.35] * 6)
-"""How often each of ten people pushes Acrobot's second link the way it already moves. Only the first four ever reach
-the height, sooner than the others give up, so that most steps are wrong."""
+"""How often each of ten people pushes Acrobot's second link the way it already moves. Only the first four reach the
+height; the others' episodes last until the time limit, so that most steps are wrong."""
 
 
 def hospital_log(episodes: int, seed: int = 0) -> Dataset:

@@ -15,8 +15,8 @@ def import_policy(name: str, allow_import: bool) -> str | Callable[..., Any]:
     """Import the function of `module:function`; return the path of a folder unchanged.
 
     Args:
-        name: a run or policy folder, or `module:function`, looked up in the working directory too.
-        allow_import: importing runs the module's code, so the user has to allow it.
+        name: A run or policy folder, or `module:function`, looked up in the working directory too.
+        allow_import: Importing runs the module's code, so the user has to allow it.
     """
     if ":" not in name or Path(name).exists():
         return name

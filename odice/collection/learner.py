@@ -20,10 +20,9 @@ Learn = Callable[..., tuple[State, Metrics]]
 
 @cache
 def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
-    """`learn(state, rows, filled, seed, first_step)`: `length` updates on batches from the first `filled` rows.
+    """Return `learn(state, rows, filled, seed, first_step)`: `length` updates on batches from the first `filled` rows.
 
-    The state is donated: use the one that comes back. Metrics are averaged over the updates. The compiled program is
-    kept.
+    It donates the state, and returns the new one and metrics averaged over the updates. The compiled program is cached.
     """
     algo = cfg.build(spec)
 
@@ -39,7 +38,7 @@ def make_learn(cfg: SACConfig, spec: Spec, length: int) -> Learn:
 
 @jax.jit
 def explore(policy: SquashedPolicy, obs: Float[Array, "envs obs"], seed: int, step: Int[Array, ""]):
-    """A sampled action for each environment: a function of the policy, the seed and the step alone."""
+    """Sample an action for each environment, as a function of the policy, the observations, the seed and the step."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), 1)
     return policy.sample(key, obs).action
 

@@ -41,9 +41,15 @@ class Segment(NamedTuple):
 
 
 def segments(rows: np.ndarray, spec: Spec, num_envs: int, scale: Callable[[np.ndarray], np.ndarray]) -> list[Segment]:
-    """The episodes in the order in which they started; `scale` gives actions the environment's units.
+    """Return the episodes of a replay, in the order in which they started.
 
-    One that the replay cuts counts as truncated: its final observation is known.
+    An episode that the replay cuts counts as truncated: its final observation is known.
+
+    Args:
+        rows: The replay.
+        spec: The shapes of observation and action.
+        num_envs: Environments that stepped in parallel.
+        scale: From actions in [-1, 1] to the environment's units.
     """
     unordered = [segment for i in range(num_envs) for segment in _of_env(rows[i::num_envs], i, spec, scale)]
     return sorted(unordered, key=lambda segment: (segment.start, segment.env))
@@ -67,7 +73,7 @@ def _of_env(rows: np.ndarray, env: int, spec: Spec, scale: Callable[[np.ndarray]
 
 
 class Replay:
-    """All steps so far, on the host (to be saved) and on the device (to learn from). It forgets nothing."""
+    """All steps so far, on the host (to be saved) and on the device (to learn from)."""
 
     def __init__(self, spec: Spec, capacity: int):
         self.filled = 0
@@ -91,5 +97,5 @@ class Replay:
 
 @partial(jax.jit, donate_argnums=0)
 def _insert(device, rows, at):
-    """Written in place: the old buffer is given away."""
+    """Write rows in place: the buffer is donated."""
     return jax.lax.dynamic_update_slice(device, rows, (at, 0))

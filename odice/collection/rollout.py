@@ -22,7 +22,7 @@ Behave = Callable[[np.ndarray, int], np.ndarray]
 
 
 def roll_out(envs: VectorEnv, behave: Behave, steps: int, display: Display) -> list[Episode]:
-    """Collect episodes with at least `steps` steps in total; an episode that started early is kept, however long."""
+    """Collect episodes with at least `steps` steps in total, without gaps in the order in which they started."""
     rows: list[np.ndarray] = []
     complete: list[Segment] = []
     while sum(len(segment.episode.rewards) for segment in complete) < steps:
@@ -51,7 +51,7 @@ def sampled(policy: SquashedPolicy, envs: VectorEnv) -> Behave:
 
 
 def given(act: Callable[[np.ndarray], Any], envs: VectorEnv, name: str) -> Behave:
-    """A user's policy: from a batch of observations to a batch of the environment's actions."""
+    """Actions of a user's policy, a function from a batch of observations to a batch of the environment's actions."""
     shape = (envs.num_envs, envs.spec.action_dim)
 
     def behave(obs: np.ndarray, step: int) -> np.ndarray:

@@ -3,16 +3,16 @@
 D4RL's own needs mujoco-py. The numbers are those of D4RL's source (`d4rl/locomotion`); the ant is the one that
 Gymnasium installs, changed in memory where D4RL's differs:
 
-|                         | D4RL, and this module       | Gymnasium's ant             |
-|-------------------------|-----------------------------|-----------------------------|
-| time step, control step | 0.02 s, 0.1 s               | 0.01 s, 0.05 s              |
-| motors                  | gear 1, torque within +-30  | gear 150, control within +-1|
-| contacts                | solref .02 1, solimp .8 .8 .01 | MuJoCo's defaults        |
+|                         | D4RL, and this module          | Gymnasium's ant              |
+|-------------------------|--------------------------------|------------------------------|
+| time step, control step | 0.02 s, 0.1 s                  | 0.01 s, 0.05 s               |
+| motors                  | gear 1, torque within +-30     | gear 150, control within +-1 |
+| contacts                | solref .02 1, solimp .8 .8 .01 | MuJoCo's defaults            |
 
-An action in [-1, 1] is 30 times itself in torque. The observation is qpos (15 numbers, x and y first) and qvel (14);
-the goal is not in it. Cell (row, column) is centered at x = 4 (column - 1), y = 4 (row - 1), so the start cell (1, 1)
-is the origin. An episode starts there, ends within 0.5 of the goal with reward 1, and is never ended by a fall. The
-goal is drawn anew at every reset.
+An action in [-1, 1] is multiplied by 30 to give torques. The observation is qpos (15 numbers, x and y first) and qvel
+(14); the goal is not in it. Cell (row, column) is centered at x = 4 (column - 1), y = 4 (row - 1), so the start cell
+(1, 1) is the origin. An episode starts there, ends within 0.5 of the goal with reward 1, and is never ended by a fall.
+The goal is drawn anew at every reset.
 
 What differs from mujoco-py is MuJoCo itself (2.0 there): the solver's and the collision code's last digits.
 """
@@ -35,7 +35,7 @@ TIMESTEP, FRAME_SKIP = 0.02, 5
 TORQUE = 30.0
 SOLREF, SOLIMP = "0.02 1", "0.8 0.8 0.01"
 HEIGHT = 2.0
-"""Of the walls, in meters."""
+"""Height of the walls, in meters."""
 RADIUS = 0.5
 GOAL_SPREAD = (1.0, 0.5)
 """Two uniform draws from 0 to these are added to each coordinate of the goal's cell: up to 1.5 m towards +x and +y."""
@@ -49,7 +49,7 @@ OPEN = "open"
 
 
 def register() -> None:
-    """Make the mazes known to Gymnasium; a second call changes nothing."""
+    """Register the mazes with Gymnasium; a second call changes nothing."""
     for size, layout in MAZE_LAYOUTS.items():
         if antmaze_id(size) not in gymnasium.registry:
             entry = f"{__name__}:AntMazeEnv"

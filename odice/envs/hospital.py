@@ -47,7 +47,8 @@ class HospitalEnv(gymnasium.Env):
 
 
 def greedy_treatment(obs: np.ndarray) -> int:
-    """The treatment after which the signs are expected nearest to zero: good, and not the best for all time."""
+    """Return the treatment after which the signs are expected nearest to zero, which is not the best in the long
+    run."""
     signs, age = obs[:3].astype(float), float(obs[3])
     return int(np.argmin([np.linalg.norm(_expected(signs, age, each)) for each in range(TREATMENTS)]))
 
@@ -58,6 +59,6 @@ def _expected(signs: np.ndarray, age: float, treatment: int) -> np.ndarray:
 
 
 def register() -> None:
-    """Make it known to Gymnasium; a second call changes nothing."""
+    """Register the environment with Gymnasium; a second call changes nothing."""
     if HOSPITAL not in gymnasium.registry:
         gymnasium.register(HOSPITAL, f"{__name__}:{HospitalEnv.__name__}")

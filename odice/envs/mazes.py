@@ -43,7 +43,7 @@ POINT_VERSION = "v3"
 
 
 class Maze(NamedTuple):
-    """What the name of a maze says."""
+    """A maze, and what its name says of the data."""
 
     name: str
     robot: str  # ant, point
@@ -95,7 +95,7 @@ def play_targets(maze: Maze) -> list[tuple[int, int]]:
 
 
 def _maps(name: str) -> Any:
-    """gymnasium-robotics' layouts, with its environments registered, or what to install."""
+    """Register gymnasium-robotics' environments, and return the module with its layouts."""
     robotics.register(name)
     from gymnasium_robotics.envs.maze import maps  # pyright: ignore[reportMissingImports]
 
@@ -132,11 +132,11 @@ def make_maze(name: str, *, max_steps: int | None = None, render_mode: str | Non
     except gymnasium.error.Error as error:
         raise OdiceError(f"Gymnasium cannot make {maze.env_id!r}: {error}") from None
     robotics.remove_model_file(env)
-    return _seen(env, maze)
+    return _fixed_goal(env, maze)
 
 
-def _seen(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
-    """What the data's observation holds: position and velocity, not the goal."""
+def _fixed_goal(env: gymnasium.Env, maze: Maze) -> gymnasium.Env:
+    """Put the goal at its cell's center, and observe position and velocity without it."""
     import gymnasium
 
     class GoalAtCenter(gymnasium.Wrapper):

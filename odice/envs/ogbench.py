@@ -40,7 +40,7 @@ class Goals(NamedTuple):
 
 
 def register(name: str) -> None:
-    """Make OGBench's environments known to Gymnasium, or say what to install."""
+    """Register OGBench's environments with Gymnasium, or say what to install."""
     try:
         import ogbench  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError as error:

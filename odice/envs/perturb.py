@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def perturb_start(env: gymnasium.Env, scale: float, rng: np.random.Generator) -> np.ndarray:
     """Add Gaussian noise to the state of an environment that was just reset, and return what is observed then.
 
-    In MuJoCo every position (metres, radians) and velocity is moved; in classic control every number of `state`.
+    In MuJoCo every position (meters, radians) and velocity is moved; in classic control every number of `state`.
     """
     world: Any = env.unwrapped
     body = getattr(world, "ant_env", None) or getattr(world, "point_env", None) or world  # a maze holds its robot

@@ -12,7 +12,7 @@ from odice.errors import OdiceError
 
 
 def register(name: str) -> None:
-    """Make its environments known to Gymnasium, or say what to install for `name`; a second call changes nothing."""
+    """Register its environments with Gymnasium, or say what to install for `name`; a second call changes nothing."""
     import gymnasium
 
     try:

@@ -13,7 +13,7 @@ meets its bounds, so they are exact. A score of 0 is what doing nothing earns, 1
 1, and leaving the road costs more than any other episode, so that a terminal state can be good or bad. From rest at
 distance d no force stops it at the origin in less than 2 sqrt(d) seconds, ten steps each.
 
-Both count as any other Gymnasium environment: `odice.envs.make.make("odice/LQR-v0")` finds them.
+`odice.envs.make.make("odice/LQR-v0")` makes them like any other Gymnasium environment.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def reference(name: str) -> tuple[float, float] | None:
 
 
 def register() -> None:
-    """Make the two known to Gymnasium; a second call changes nothing."""
+    """Register both with Gymnasium; a second call changes nothing."""
     for name, maker in ((LQR, LQREnv), (PARKING, ParkingEnv)):
         if name not in gymnasium.registry:
             gymnasium.register(name, f"{__name__}:{maker.__name__}", max_episode_steps=HORIZON[name])

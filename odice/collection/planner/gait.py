@@ -59,7 +59,7 @@ class Walk:
     turn: float = 0.3
     """How strongly the nearest side of the torso turns towards the direction."""
     phase: float = -0.8
-    """Of the sweep against the lift."""
+    """Phase of the sweep relative to the lift."""
 
     def __call__(self, state: Float[Arr, " 29"], direction: Float[Arr, " 2"]) -> Float[Arr, " 8"]:
         """The action, in [-1, 1], that walks along `direction`, a vector in the plane."""
@@ -92,15 +92,15 @@ WALK = Walk(
 )
 
 SPREAD = Walk(1.0, 0.2, 0.1, 0.1, 0.1, 0.2, 0.3, 0.03, 0.2, 0.3)
-"""Of the first candidates of the search, around the values of `Walk` itself."""
+"""Standard deviations of the first candidates of the search, around the defaults of `Walk`."""
 DIRECTIONS, STEPS, NOISE = 3, 50, 0.2
 CANDIDATES, KEPT = 40, 8
 
 
 def trial(walk: Walk, seed: int, noise: float = NOISE) -> float:
-    """Meters per second along three random directions, one after the other, less half of what leads astray.
+    """Score a walk: meters per second along three random directions, less half of the way to the side.
 
-    Lying on its back ends the trial and costs as much as half a meter per second.
+    A tilted torso costs too. Lying on its back ends the trial and costs half a meter per second.
     """
     from odice.envs.antmaze import AntEnv
 

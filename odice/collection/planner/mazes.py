@@ -61,15 +61,16 @@ def collect_maze(
 
     Args:
         name: `pointmaze-umaze`, `antmaze-large-diverse` ...; it is the data's environment too.
-        steps: how many steps to collect.
-        seed: an episode depends on it and on its number alone.
-        noise: standard deviation of the Gaussian noise on actions; 0.5 for the ball and 0.2 for the ant unless given.
-        progress: called with the number of steps so far after each episode.
+        steps: How many steps to collect.
+        seed: An episode depends on the seed and on its number alone.
+        noise: Standard deviation of the Gaussian noise on actions; by default 0.5 for the ball and 0.2 for the ant.
+        progress: Called with the number of steps so far after each episode.
     """
     maze = maze_of(name)
     if maze is None or (maze.robot == "ant" and not maze.d4rl):
         raise OdiceError(
-            f"{name!r} is no maze; its name is pointmaze or antmaze, -umaze, -medium or -large, and -play or -diverse."
+            f"There is no planner for {name!r}; its mazes are pointmaze or antmaze, -umaze, -medium or -large, and "
+            "-play or -diverse."
         )
     noise = NOISE[maze.robot] if noise is None else noise
     if steps < 1 or seed < 0 or not 0 <= noise < np.inf:
@@ -102,7 +103,7 @@ def collect_maze(
 
 
 def plans(env: Any, recipe: str | None, policy: Any) -> bool:
-    """Whether the planner collects: by its name, or in a maze with no recipe and no policy."""
+    """Return whether the planner collects: the recipe is `planner`, or there is none and no policy, in a maze."""
     if recipe is not None or not isinstance(env, str) or maze_of(env) is None:
         return recipe == "planner"
     return policy is None
@@ -110,7 +111,7 @@ def plans(env: Any, recipe: str | None, policy: Any) -> bool:
 
 @dataclass
 class Walker:
-    """A behavior in its maze. The goal of D4RL's mazes is drawn once for all episodes, as for a file of D4RL's."""
+    """A behavior in its maze. The goal of D4RL's mazes is drawn once for all episodes, as in D4RL's files."""
 
     env: gymnasium.Env
     maze: Maze
