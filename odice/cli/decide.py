@@ -98,8 +98,8 @@ def plan(args: Args) -> int:
         if (algo := options["algo"]) not in costs:
             costs[algo] = forecast(resolve(data, checkpoint_every=CHECKPOINT, **shared, **options))
         print(f"  {name:<24}{args.steps:,} updates, {costs[algo]}", flush=True)
-    all_of_them = [costs[options["algo"]] for options in wanted.values()]
-    print(f"{args.out}: {total(all_of_them, args.workers)}, and a page. Judging the policies comes on top.")
+    of_candidates = [costs[options["algo"]] for options in wanted.values()]
+    print(f"{args.out}: {total(of_candidates, args.workers)}, and a page. Judging the policies comes on top.")
     return 0
 
 

@@ -164,11 +164,11 @@ def help_text(prog: str, about: str, groups: Sequence[Group], needs: str = "", e
     """The text of `--help`.
 
     Args:
-        prog: the command.
-        about: what it does, in paragraphs.
-        groups: its flags; a positional argument is shown first.
-        needs: what stands in the usage between command and options.
-        end: a last paragraph.
+        prog: The command.
+        about: What it does, in paragraphs.
+        groups: Its flags; a positional argument is shown first.
+        needs: Text of the usage between command and options.
+        end: A last paragraph.
     """
     positional = [(group, name) for group in groups for name in names_of(group) if is_positional(group.kind, name)]
     words = " ".join(
@@ -197,9 +197,9 @@ def width() -> int:
 
 
 def wrap(text: str, indent: str = "") -> list[str]:
-    """Lines of the terminal's width, at most 100."""
-    whole = " ".join(text.split())
-    return textwrap.wrap(whole, width(), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    """Wrap a text at the width of the help."""
+    line = " ".join(text.split())
+    return textwrap.wrap(line, width(), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def entry(head: str, text: str) -> list[str]:

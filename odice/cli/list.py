@@ -1,4 +1,4 @@
-"""`odice list`: what there is to choose from."""
+"""`odice list`: the algorithms, presets, divergences and gradient rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Args:
 
 
 def listing() -> None:
-    """Print what there is."""
+    """Print the tables."""
     from rich.console import Console
     from rich.table import Table
 

@@ -118,7 +118,7 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     for sentence in missing:
         print(f"missing: {sentence}", flush=True)
     if not sources:
-        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_else(flags)}.")
+        raise OdiceError(f"None of the data sets of {flags.study} is there; see above how to get them{_hint(flags)}.")
     backend = flags.at.backend()
     out = backend.folder(out)
     runs, places = _runs(flags, sources, out)
@@ -137,8 +137,8 @@ def _study(flags: ReproduceFlags, out: Path) -> int:
     return 0
 
 
-def _else(flags: ReproduceFlags) -> str:
-    """What else a person may have meant or want who has no data."""
+def _hint(flags: ReproduceFlags) -> str:
+    """Say what may help where no data were found."""
     folder = flags.suite_dir if flags.suite else flags.data_dir
     wrong = f" (there is no folder {folder})" if folder and not folder.expanduser().is_dir() else ""
     return wrong if flags.suite else f"{wrong}, or say --suite local for logs made here"

@@ -1,4 +1,4 @@
-"""`odice suite`: make the local suite, or say what there is."""
+"""`odice suite`: make the logs of the local suite, or list them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class List:
             table.add_column(head, justify="right" if head.startswith("core") else "left")
         for name, log in SUITE.items():
             cost = f"{log.minutes:g}" if log.minutes >= 1 else "< 1"
-            table.add_row(name, cost, f"{log.about}\n[dim]{there(place.facts(name))}[/dim]")
+            table.add_row(name, cost, f"{log.about}\n[dim]{facts_line(place.facts(name))}[/dim]")
         console = Console()
         if not console.is_terminal:
             console.width = 140  # a file or a pipe has no width; the table has one
@@ -72,8 +72,8 @@ class List:
         return 0
 
 
-def there(facts: dict[str, Any] | None) -> str:
-    """A made log in a line."""
+def facts_line(facts: dict[str, Any] | None) -> str:
+    """Describe a log of the suite in a line."""
     if facts is None:
         return "not made yet"
     returns = facts["returns"]

@@ -18,6 +18,14 @@ class ClaimCheck(NamedTuple):
 
 
 def check(source: str, claim: str, measured: str, passed: bool | np.bool, **numbers) -> ClaimCheck:
-    """`measured` is a format string over `numbers`."""
+    """Make a `ClaimCheck`.
+
+    Args:
+        source: Where the paper makes the claim.
+        claim: The claim.
+        measured: The measurement, a format string over `numbers`.
+        passed: Whether the claim holds.
+        **numbers: The numbers of the measurement.
+    """
     numbers = {name: float(number) for name, number in numbers.items()}
     return ClaimCheck(source, claim, measured.format(**numbers), bool(passed), numbers)

@@ -39,7 +39,7 @@ class Demo(NamedTuple):
 
 
 def demo(out: str | Path, *, steps: int = STEPS, seed: int = 0, say: Callable[[str], None] = print) -> Demo:
-    """Train, evaluate on new episodes, draw the curve, record a video. Run again, it continues where it was."""
+    """Train, evaluate on new episodes, draw the curve and record a video; a second call continues the training."""
     out = Path(out)
     dataset = load(DATA)
     env_id = dataset.meta.env_id or ""

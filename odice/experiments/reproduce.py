@@ -63,9 +63,19 @@ class StudyOptions(NamedTuple):
 def study_runs(
     study: Study, sources: Sequence[StudyLog], algos: Sequence[str], options: StudyOptions, out: Path
 ) -> tuple[list[SweepRun], list[StudyRun], list[str]]:
-    """Every run of a study, the place of each in its table, and a sentence for each combination that there is not.
+    """Return the runs of a study.
 
     Two columns with the same settings share their runs.
+
+    Args:
+        study: The study.
+        sources: Its logs.
+        algos: Algorithms instead of the study's; empty for the study's own.
+        options: The user's choices.
+        out: The folder of the runs.
+
+    Returns:
+        The runs, the place of each in the study's table, and a sentence for each combination that does not exist.
     """
     runs: dict[str, SweepRun] = {}
     places: list[StudyRun] = []
@@ -103,7 +113,7 @@ class StudyRun(NamedTuple):
 
 
 def seeds_of(count: int | None, published: Sequence[int], first: int | None = None) -> list[int]:
-    """So many seeds: the published ones, then the smallest others; or those from `first` on."""
+    """Return `count` seeds: the published ones, then the smallest others; or those from `first` on."""
     if first is not None:
         return list(range(first, first + (count or len(published))))
     if count is None:

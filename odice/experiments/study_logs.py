@@ -68,7 +68,7 @@ def d4rl_sources(study: Study, names: Sequence[str], folder: str | Path | None) 
 
 
 def how_to_get(name: str, folder: str | Path | None) -> str:
-    """Where a D4RL file is to be had, and where to put it."""
+    """Say where to download a D4RL file, and where to put it."""
     return f"{name}: download {address(name) or file_names(name)[-1]} into {folder or 'a folder (--data-dir)'}"
 
 

@@ -175,7 +175,7 @@ class SuiteFolder:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The names of these logs, with or without the suffix; of all without any."""
+    """Return the names of logs without the suffix; of all logs where none is named."""
     chosen_names = [name.removesuffix(SUFFIX) for name in names] or list(SUITE)
     for name in chosen_names:
         if name not in SUITE:
@@ -184,7 +184,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def make_suite(names: Sequence[str], place: SuiteFolder, workers: int | None = None) -> list[str]:
-    """Make what is missing; gives the names that were made. Each learner has a process on a core of its own."""
+    """Make the logs that are missing, and return their names. Each learner has a process on a core of its own."""
     missing = [name for name in chosen(names) if place.facts(name) is None]
     groups: dict[str, list[str]] = {}
     for name in missing:

@@ -37,6 +37,7 @@ class World:
     """A table of outcomes, and the agents who wrote its log.
 
     Args:
+        name: Its name, and the source of its logs.
         observations: What is seen in each state, (S, obs).
         probability: Of each outcome, (S, A, K).
         reward: Of each outcome, (S, A, K).

@@ -40,10 +40,13 @@ class Preset(NamedTuple):
 
 
 def preset(name: str, algo: str, data: str | None = None, *, imitation: bool = False) -> Preset:
-    """The preset `name` of an algorithm, with the row of data set `data` where the preset has one.
+    """Return the preset of an algorithm, with the row of a data set where the preset has one.
 
-    With `imitation`, what the preset says of learning from demonstrations; its name may then be `imitation` too, for
-    what holds when none is chosen.
+    Args:
+        name: The preset; with `imitation` also `imitation`, which holds where none is chosen.
+        algo: The algorithm.
+        data: The data set; None for the preset's general values.
+        imitation: Return the settings for learning from demonstrations.
     """
     if name not in PRESETS and not (imitation and name == "imitation"):
         raise unknown_name("preset", name, PRESETS)

@@ -94,11 +94,11 @@ def _xql() -> Table:
         "antmaze-large-play-v2": {"beta": 0.6, "exponent_cap": 5.0},
         "antmaze-large-diverse-v2": {"beta": 0.55, "exponent_cap": 5.0},
     }
-    rows = {}
-    for name, said in scripts.items():
+    by_data = {}
+    for name, values in scripts.items():
         shared, protocol = (moving, mujoco) if name in LOCOMOTION_DATA else (maze, antmaze)
-        rows[name] = Row(shared | settings(f"{code}, script of this data set", **said), protocol)
-    return Table(general | moving, mujoco, rows)
+        by_data[name] = Row(shared | settings(f"{code}, script of this data set", **values), protocol)
+    return Table(general | moving, mujoco, by_data)
 
 
 # --- TD3+BC ---------------------------------------------------------------------------------------------------------
@@ -300,12 +300,12 @@ def _diffusion_dice() -> Table:
     mujoco = Protocol(reward="return-range-b", eval_every=40_000, source=f"{code}; the behavior learns jointly here")
     antmaze = mujoco._replace(reward="minus-1", eval_episodes=50)
     scales = {"medium-expert": 2.0, "umaze": 1.0, "antmaze-medium": 2.0, "large": 4.0}
-    found = {}
+    by_data = {}
     for name in DATA:
         shared, protocol = (moving, mujoco) if name in LOCOMOTION_DATA else (maze, antmaze)
         scale = next((value for part, value in scales.items() if part in name), 4.0)
-        found[name] = Row(shared | settings(f"{code}, configs, s by the name of the data", guidance=scale), protocol)
-    return Table(general | moving, mujoco, found)
+        by_data[name] = Row(shared | settings(f"{code}, configs, s by the name of the data", guidance=scale), protocol)
+    return Table(general | moving, mujoco, by_data)
 
 
 TABLES = {

@@ -83,8 +83,6 @@ _RGM_OFFICIAL = Table(
     },
 )
 
-# The paper does not say how its BC, ValueDICE and IQ-Learn were set: O-DICE's policy with weight 1, and the official
-# codes.
 TRAJECTORIES = (1, 10, 20, 30)
 """The expert's episodes (from 0) that the released script imitates, one at a time: rows "Traj 1" to "Traj 4" of the
 paper's table."""
@@ -103,6 +101,7 @@ TABLES: dict[str, dict[str, Table]] = {
     },
     "paper": {
         **_family(_vdice(PAPER | settings(_TEXT, lam=0.4, eta=1.0), _PAPER_PROTOCOL, decays=False)),
+        # The text has no settings of the others: BC is O-DICE's policy with weight 1, the rest their official codes.
         "bc": _vdice(PAPER | _CLONING | _TANH, _PAPER_PROTOCOL, decays=False),
         "value-dice": Table(
             {}, _PAPER_PROTOCOL._replace(absorbing=True, source=f"{_TEXT} for the length; {_VALUE_DICE.source}")

@@ -42,7 +42,7 @@ OWN = Protocol(
     source="odice's own: cloning failed on raw observations (docs/research/public_agents.md); steps with a next state "
     "count",
 )
-"""What holds where no preset is chosen."""
+"""The protocol where no preset is chosen."""
 
 OWN_PROTOCOLS = {
     "auto": OWN._replace(
@@ -56,11 +56,11 @@ OWN_PROTOCOLS = {
         source=f"{OWN.source}; returns of standard deviation 10, so that alpha has a meaning for every log",
     ),
 }
-"""Algorithms that have their own in its place."""
+"""Algorithms that have another protocol where no preset is chosen."""
 
 
 def own_protocol(algo: str) -> Protocol:
-    """What surrounds an algorithm's updates where no preset is chosen."""
+    """Return an algorithm's protocol where no preset is chosen."""
     return OWN_PROTOCOLS.get(algo, OWN)
 
 

@@ -119,13 +119,13 @@ def _exit(code: int) -> str:
 
 
 class Speed:
-    """Updates per second of what ran so far, start-up included: from it follows how long the rest will take."""
+    """Updates per second so far, start-up included, and the time that the rest will take at that rate."""
 
     def __init__(self):
         self._known: dict[str, tuple[int, float]] = {}
 
     def add(self, attempt: Attempt, now: float) -> None:
-        """Count what an attempt has done."""
+        """Add the updates and the seconds of an attempt."""
         self._known[attempt.run.group] = _counted(self._known, attempt, now)
 
     def left(self, runs: Sequence[SweepRun], running: Collection[Attempt], workers: int, now: float) -> float | None:

@@ -18,7 +18,7 @@ from odice.training.processes import worker_command
 TAIL_LINES = 5
 """Lines of a failed run's log that are shown."""
 OWN = re.compile("odice: (?!warning: )")
-"""How the sentence begins with which a command of odice ends."""
+"""The beginning of the sentence with which a command of odice fails."""
 SMALL_STEPS = 5_000
 """Runs of at most so many updates, of one log, share a process: its start would cost more than they do."""
 SHARING = 8
@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
     began: float
     first_step: int
     more: tuple[SweepRun, ...] = ()
-    """What it will do after that."""
+    """The runs that the worker trains afterwards."""
 
 
 class Watcher:
@@ -83,7 +83,7 @@ class Driver:
         self._running: dict[str, Attempt] = {}
 
     def run(self) -> dict[str, Outcome]:
-        """Train everything; gives the outcomes by the runs' names."""
+        """Train everything, and return the outcomes by the runs' names."""
         with Stop() as stop:
             self._take_finished()
             self._watcher.begin(self._runs, self._workers, self._outcomes)
@@ -117,7 +117,7 @@ class Driver:
             self._watcher.started(self._running[run.name])
 
     def _alike(self, run: SweepRun) -> list[SweepRun]:
-        """Small runs that the same process can train after this one; one that has failed goes alone."""
+        """Return the small runs that the same process can train after this one; a run that has failed goes alone."""
         what = lambda one: (str(one.settings.options.data), one.steps <= SMALL_STEPS)
         ready = lambda one: not self._failures[one.name] and not busy(one) and not result(one)
         if run.steps > SMALL_STEPS or self._failures[run.name]:
@@ -127,7 +127,7 @@ class Driver:
         return alike[: min(share, SHARING) - 1]
 
     def _follow(self) -> None:
-        """Count what a worker of several runs has finished, and go on to its next one."""
+        """Record the runs that workers of several runs have finished, and follow their next ones."""
         for name, attempt in self._running.items():
             while attempt.more and result(attempt.run):
                 self._outcomes[attempt.run.name] = Outcome("finished")
@@ -164,7 +164,13 @@ class Driver:
 
 
 def begin(run: SweepRun, start: Callable[..., Worker], more: Sequence[SweepRun] = ()) -> Attempt:
-    """Start a worker for a run, and for more after it; what it says goes to each run's log."""
+    """Start a worker for a run, and for more after it.
+
+    Args:
+        run: The run.
+        start: Starts a process (`training.pool`).
+        more: Runs that the same worker trains afterwards.
+    """
     for one in (run, *more):
         refuse_links_below(one.path.parents[len(Path(one.name).parts) - 1], one.path)
     run.log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the runs of a sweep would cost, before any of them starts."""
+"""Forecast the cost of a sweep's runs, before any of them starts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from odice.sweeps.runs import SweepRun, result
 from odice.training.forecast import Forecast, forecast, total
 
 SHAPE = ("hidden", "batch_size", "layer_norm", "heads")
-"""How the settings end that decide what an update costs."""
+"""Endings of the settings that decide what an update costs."""
 
 
 def forecast_runs(runs: Sequence[SweepRun], workers: int | None = None) -> str:
-    """How long the runs that are not finished will take, and how much disk, in a sentence.
+    """Forecast in a sentence the time and the disk of the runs that are not finished.
 
     Updates are timed once for every algorithm and size of its networks, on the first log.
     """

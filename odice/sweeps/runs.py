@@ -56,7 +56,7 @@ class SweepRun(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What differs in the seed alone is one group."""
+        """The name without the seed."""
         return self.name.rpartition("/")[0]
 
     @property
@@ -65,7 +65,7 @@ class SweepRun(NamedTuple):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What is decided about the run before its data are read; None is left to them."""
+        """The configuration as far as it is known before the data are read; None where the data decide."""
         env = self.settings.options.env
         known = {**self.settings.identity(), **({} if env is None else {"env": None if env == "none" else env})}
         if self.settings.derives_chosen_share:
@@ -114,8 +114,8 @@ def make_runs(
                 other = runs.setdefault(name, run)
                 if (other.settings.options.data, other.identity) != (source, run.identity):
                     raise OdiceError(
-                        f"{other.settings.options.data} and {source} would share the folder {Path(out) / folder}; call "
-                        f"one of them otherwise: --data NAME={source}."
+                        f"{other.settings.options.data} and {source} would share the folder {Path(out) / folder}; give "
+                        f"one of them another name: --data NAME={source}."
                     )
     return list(runs.values())
 
@@ -162,7 +162,11 @@ def _short(value: Any) -> str:
 
 
 def record(folder: RunDirectory, runs: Sequence[SweepRun]) -> str | None:
-    """Write the runs to `sweep.json`, or check them against those there; gives a note where a sweep has grown."""
+    """Write the runs to `sweep.json`, or check them against those there.
+
+    Returns:
+        A note where the command and the file have different runs.
+    """
     file = folder.path / "sweep.json"
     if (folder.path / "config.json").exists():
         raise OdiceError(f"{folder.path} is a run itself; choose another folder with --out.")
@@ -199,14 +203,14 @@ def result(run: SweepRun) -> dict[str, Any] | None:
 
 
 def agrees(config: Any, wanted: Any) -> bool:
-    """Whether a configuration has the values of another. None was left to the data, so anything agrees with it."""
+    """Return whether a configuration has the values of another; a value of None agrees with anything."""
     if isinstance(wanted, dict):
         return isinstance(config, dict) and all(agrees(config.get(name), value) for name, value in wanted.items())
     return wanted is None or config == wanted
 
 
 def busy(run: SweepRun) -> bool:
-    """Whether a process works on the run: one that a killed driver left behind checkpoints first, then lets go."""
+    """Return whether a process works on the run; a killed driver may leave one behind, which saves before it ends."""
     try:
         lock = os.open(run.path / ".lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -54,7 +54,7 @@ class Store:
             archive.extractall(folder, filter="data")
 
     def fetch_small(self, name: str, folder: Path) -> None:
-        """Bring what a report reads of a finished run, if it is finished and not here."""
+        """Bring the files of a run that a report reads, if the run is finished and not here."""
         if (folder / "result.json").exists() or not self.finished(name):
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Store:
                         self._files.get_file(f"{self._at(name)}/{file}", str(temporary))
 
     def save(self, name: str, folder: Path) -> bool:
-        """Put what an unfinished run needs to go on; False if a file of it went away meanwhile."""
+        """Put an unfinished run's folder; return False if a file of it was removed meanwhile."""
         data = io.BytesIO()
         try:
             with tarfile.open(fileobj=data, mode="w") as archive:
@@ -78,7 +78,7 @@ class Store:
         return True
 
     def deliver(self, name: str, folder: Path) -> None:
-        """Put a finished run, its result last; then what it needed to go on is of no use."""
+        """Put a finished run, its result last, and remove the archive that it continued from."""
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
         for path in sorted(files, key=lambda path: path.name == "result.json"):
             self._put(f"{self._at(name)}/{path.relative_to(folder).as_posix()}", path.read_bytes())
@@ -108,7 +108,7 @@ class Store:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Say in a sentence that the store does not answer."""
+        """Turn an error of the store into one sentence."""
         try:
             yield
         except OdiceError:
