@@ -21,7 +21,8 @@ ADAPTED = OFF | {"value_ess": 0.8, "policy_ess": 0.3, "value_start": 1.5}
 def algo_state(name="odice", steps_before=3, **settings):
     """A state a few updates old, so that the target network is not the online one."""
     algo = make("auto", SPEC, **(LINEAR | OFF | vdice.eta_of(name) | {"gradient": GRADIENT[name]} | settings))
-    state = algo.init(jax.random.key(1))
+    algo = algo._replace(update=jax.jit(algo.update))
+    state = jax.jit(algo.init)(jax.random.key(1))
     for i in range(steps_before):
         batch = make_batch(seed=10 + i, credit=bool(settings.get("credit_weight")))
         state, _ = algo.update(state, batch, jax.random.key(0))

@@ -10,7 +10,7 @@ from odice.errors import OdiceError
 from odice.training.checkpoint import CheckpointWarning
 from odice.training.directory import RunDirectory, read_record
 from odice.training.loggers import JsonLines, LogWarning, rows
-from tests.training.test_resume import content, killed, train, uninterrupted  # noqa: F401
+from tests.training.test_resume import content, interrupted, killed, once_interrupted, train, uninterrupted  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -30,9 +30,9 @@ def flip(path, what, bit=0, nth=0):
     [(b"{", 0), (b'"step": 40', 2), (b"\n", 1), (b": 4", 7)],
     ids=["row", "name", "line break", "not text"],
 )
+@pytest.mark.usefixtures("interrupted")
 def test_a_damaged_byte_in_a_log_costs_nothing(tmp_path, uninterrupted, name, what, bit):  # noqa: F811
     """Before, every row after the first that could not be read was cut, and 'best' was that of what was left."""
-    killed(tmp_path / "run", 14)
     flip(tmp_path / "run" / name, what, bit)
     damaged = (tmp_path / "run" / name).read_bytes()
     with pytest.warns(LogWarning, match=f"{name} was damaged.*kept as"):
@@ -40,8 +40,8 @@ def test_a_damaged_byte_in_a_log_costs_nothing(tmp_path, uninterrupted, name, wh
     assert (tmp_path / "run" / "damaged" / f"{name}.0").read_bytes() == damaged
 
 
+@pytest.mark.usefixtures("interrupted")
 def test_a_flipped_digit_in_a_log_is_noticed(tmp_path, uninterrupted):  # noqa: F811
-    killed(tmp_path / "run", 14)
     flip(tmp_path / "run" / "evaluations.jsonl", b'"mean": ', nth=0)
     path = tmp_path / "run" / "evaluations.jsonl"
     first = json.loads(uninterrupted["evaluations.jsonl"].split(b"\n")[0])["mean"]
@@ -84,9 +84,9 @@ def test_files_of_an_older_version_are_read(tmp_path):
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("interrupted")
 def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, uninterrupted):  # noqa: F811
     killed(tmp_path / "other", 14, seed=1)
-    killed(tmp_path / "run", 14)
     for step in ("60", "120"):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / step)
         shutil.copytree(tmp_path / "other" / "checkpoints" / step, tmp_path / "run" / "checkpoints" / step)
@@ -102,9 +102,9 @@ def test_a_checkpoint_of_another_seed_is_not_continued(tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize("change", ["sums", "count", "pending", "step", "logs"])
+@pytest.mark.usefixtures("interrupted")
 def test_the_description_of_a_checkpoint_is_checked(tmp_path, uninterrupted, change):  # noqa: F811
     """Sums and counts of a row that is half done change its numbers; nothing noticed before."""
-    killed(tmp_path / "run", 14)
     (path,) = (tmp_path / "run" / "checkpoints" / "120" / "facts").glob("metadata")
     facts = json.loads(path.read_text())
     assert change in facts
@@ -114,8 +114,8 @@ def test_the_description_of_a_checkpoint_is_checked(tmp_path, uninterrupted, cha
         assert content(train(tmp_path / "run")) == uninterrupted
 
 
+@pytest.mark.usefixtures("interrupted")
 def test_a_checkpoint_under_another_name_is_not_continued(tmp_path, uninterrupted):  # noqa: F811
-    killed(tmp_path / "run", 14)
     (tmp_path / "run" / "checkpoints" / "120").rename(tmp_path / "run" / "checkpoints" / "140")
     with pytest.warns(CheckpointWarning, match="saved at step 120"):
         assert content(train(tmp_path / "run")) == uninterrupted

@@ -73,6 +73,20 @@ def killed(out, pieces=None, **changes):
             train(out, **changes)
 
 
+@pytest.fixture(scope="module")
+def once_interrupted(tmp_path_factory):
+    """A run that was killed after 14 of its 20 pieces, at step 140; its newest checkpoint is that of step 120."""
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    killed(folder, 14)
+    return folder
+
+
+@pytest.fixture
+def interrupted(tmp_path, once_interrupted):
+    """A copy of that run, in the test's folder."""
+    return shutil.copytree(once_interrupted, tmp_path / "run")
+
+
 def test_killed_at_five_moments(tmp_path, uninterrupted):
     for pieces in (5, 9, 2, 7, 3):
         killed(tmp_path / "run", pieces)
@@ -166,8 +180,8 @@ def test_killed_between_the_last_checkpoint_and_the_end(tmp_path, uninterrupted,
     assert content(train(tmp_path / "run")) == uninterrupted
 
 
+@pytest.mark.usefixtures("interrupted")
 def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, uninterrupted):
-    killed(tmp_path / "run", 14)
     for path in (tmp_path / "run" / "checkpoints" / "120").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
@@ -175,8 +189,8 @@ def test_a_damaged_newest_checkpoint_costs_one_interval(tmp_path, uninterrupted)
         assert content(train(tmp_path / "run")) == uninterrupted
 
 
+@pytest.mark.usefixtures("interrupted")
 def test_torn_rows_and_temporary_files_are_gone(tmp_path, uninterrupted):
-    killed(tmp_path / "run", 14)
     with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
         file.write('{"step": 170, "value_lo')
     (tmp_path / "run" / "policy" / ".last.0123abcd.tmp").mkdir()
