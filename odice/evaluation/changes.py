@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,8 @@ def changes(policy: Callable[[np.ndarray], np.ndarray], data: Dataset, examples:
     rows = np.unique(np.linspace(0, data.n_steps - 1, min(data.n_steps, ROWS)).astype(int))
     observations, logged = data.step_observations()[rows], data.actions[rows]
     chosen = np.asarray(policy(observations))
+    if data.discrete and chosen.max() >= data.spec.action_dim:  # a choice that the log does not have
+        data = replace(data, meta=replace(data.meta, n_actions=int(chosen.max()) + 1))
     strength = _strength(policy, observations, chosen, logged, data.discrete)
     columns = _columns(data, observations)
     return Changes(

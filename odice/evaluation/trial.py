@@ -215,7 +215,7 @@ def episodes_needed(
     low, high = _limits(y, y, limits)
     if not 0 < power < 1:
         raise OdiceError(f"The power must lie between 0 and 1, got {power:g}.")
-    if gain <= 0 or y.mean() + gain >= y.max():
+    if not (gain > 0 and y.mean() + gain < y.max()):
         room = y.max() - y.mean()
         raise OdiceError(f"The gain must lie between 0 and {room:.4g}, what the best episodes have above the mean.")
     unit, step = (y - low) / (high - low), gain / (high - low)

@@ -96,3 +96,19 @@ def test_a_log_without_names_has_numbered_ones():
     assert changes_.situations[0].condition.startswith("observation 1")
     assert changes_.examples[0].policy == "choice 1"
     assert changes_.to_dict()["discrete"] is True
+
+
+def test_a_choice_that_the_log_does_not_have():
+    """A policy of three actions may be compared with a log in which the third never occurs."""
+    rng = np.random.default_rng(0)
+    data = from_steps(
+        observations=rng.normal(size=(40, 2)).astype(np.float32),
+        actions=rng.integers(0, 2, 40),
+        rewards=np.ones(40, np.float32),
+        terminated=np.ones(40, bool),
+        truncated=np.zeros(40, bool),
+    )
+    found = changes(lambda obs: np.full(len(obs), 2), data)
+    assert found.differs == 1
+    assert ("choice 2", 0.0, 1.0) in [(item.name, item.today, item.policy) for item in found.actions]
+    assert found.examples[0].policy == "choice 2"

@@ -183,3 +183,9 @@ def test_a_policy_of_another_kind_of_action_is_refused(tmp_path):
 
 def test_no_bound_is_stated_with_full_confidence():
     assert "with 99.9% confidence" in str(compare([1.0, 0.0], [0.0, 1.0], alpha=0.0004))
+
+
+@pytest.mark.parametrize("gain", [np.nan, 0.0, -1.0, 0.6])
+def test_a_gain_that_no_policy_can_have_is_refused(gain):
+    with pytest.raises(OdiceError, match=r"The gain must lie between 0 and 0\.5"):
+        episodes_needed([0.0, 1.0] * 10, gain)
