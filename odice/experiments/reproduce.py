@@ -18,8 +18,7 @@ from odice.errors import OdiceError, unknown_name
 from odice.experiments.studies import Column, Study
 from odice.experiments.study_logs import StudyLog
 from odice.presets import PRESETS, preset
-from odice.sweeps.runs import NOT_VARIED, SweepRun, make_runs
-from odice.training.options import RunOptions
+from odice.sweeps.runs import OPTIONS, SweepRun, make_runs, setting_names
 
 LOCAL_STEPS, LOCAL_SEEDS = 100_000, (0, 1, 2)
 EVALUATIONS = 20
@@ -38,12 +37,6 @@ SAME_LAMBDA = ("sdice", "vdice-true")
 """They have no published lambda: they get O-DICE's, so that the gradient rule alone differs."""
 EPISODES = {"maze": 20, "hospital": 100}
 """Word in a log's name -> episodes per evaluation; elsewhere 10. A stay in the hospital is short, and ends in +-1."""
-OPTIONS = {field.name for field in dataclasses.fields(RunOptions)} - set(NOT_VARIED)
-"""Options of the runs of a study."""
-
-
-def _fields(algo: str) -> set[str]:
-    return {field.name for field in dataclasses.fields(entry(algo).config)}
 
 
 class StudyOptions(NamedTuple):
@@ -87,8 +80,9 @@ def study_runs(
     columns = [column for column in columns if column.preset is None or column.preset != options.preset]
     names = list(dict.fromkeys(column.algo for column in columns))
     axes = {axis: values for axis, values in {**study.axes, **options.axes}.items() if axis not in options.settings}
-    valid = OPTIONS.union(*map(_fields, names))
-    others = {*options.settings} & set().union(*map(_fields, algorithms()))  # one --set for studies that share runs
+    valid = OPTIONS.union(*map(setting_names, names))
+    # Settings of other algorithms are left out with a note, so that one --set serves studies that share runs.
+    others = {*options.settings} & set().union(*map(setting_names, algorithms()))
     for key in {*options.axes, *options.settings} - valid - others:
         raise unknown_name(f"setting of {', '.join(names)}", key, valid)
     notes += [f"{key} is no setting of {', '.join(names)}." for key in options.settings if key in others - valid]
@@ -146,7 +140,7 @@ def _column_runs(
     algo = column.algo
     name = preset_of(algo, column.preset or options.preset, study.imitation)
     given = run_settings(source, column, name, study, options)
-    own = {axis: values for axis, values in axes.items() if axis in _fields(algo) | OPTIONS}
+    own = {axis: values for axis, values in axes.items() if axis in setting_names(algo) | OPTIONS}
     given = {key: value for key, value in given.items() if key not in own}
     data = [f"{source.name}={source.data}"]
     for seed in seeds:
@@ -181,7 +175,7 @@ def run_settings(
 ) -> dict[str, Any]:
     """The settings of a run of a study, over its preset."""
     algo = column.algo
-    fields = _fields(algo)
+    fields = setting_names(algo)
     published = preset(name, algo, source.like, imitation=study.imitation) if name else None
     given: dict[str, Any] = {**source.options, "keep": 1}
     if study.imitation:

@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from odice import __version__
 from odice.algos import entry
@@ -35,6 +35,8 @@ NAME_LENGTH = 120
 """Longer folder names than this end in a hash instead: systems stop at 255 bytes."""
 NOT_VARIED = ("data", "algo", "seed", "seeds", "out", "config", "resume", "parallel", "quiet", "plugin")
 """Options that the sweep itself decides, or that do not belong to one run."""
+OPTIONS = {field.name for field in dataclasses.fields(RunOptions)} - set(NOT_VARIED)
+"""Options of a run that may differ between the runs of a sweep."""
 
 
 class SweepRun(NamedTuple):
@@ -103,7 +105,7 @@ def make_runs(
     _check_axes(axes, algos)
     runs: dict[str, SweepRun] = {}
     for (folder, source), algo in itertools.product(map(_named, data), algos):
-        own = [name for name in axes if name in get_type_hints(RunOptions) or name in _settings(algo)]
+        own = [name for name in axes if name in OPTIONS or name in setting_names(algo)]
         for values in itertools.product(*(axes[name] for name in own)):
             chosen = dict(zip(own, values, strict=True))
             settings = resolve(source, algo=algo, **{**shared, **chosen})
@@ -121,16 +123,16 @@ def make_runs(
 
 
 def _check_axes(axes: Mapping[str, Sequence[Any]], algos: Sequence[str]) -> None:
-    options = set(get_type_hints(RunOptions)) - set(NOT_VARIED)
     for name in axes:
         if name in NOT_VARIED:
             raise OdiceError(f"--set cannot vary {name!r}: the sweep itself decides it, or it has a flag of its own.")
-        valid = options.union(*(_settings(algo) for algo in algos))
+        valid = OPTIONS.union(*(setting_names(algo) for algo in algos))
         if name not in valid:
             raise unknown_name(f"setting of {', '.join(algos)}", name, valid)
 
 
-def _settings(algo: str) -> set[str]:
+def setting_names(algo: str) -> set[str]:
+    """Return the names of an algorithm's settings."""
     return {field.name for field in dataclasses.fields(entry(algo).config)}
 
 
