@@ -32,21 +32,24 @@ def make_batch(seed=0, n=16, discrete=False, initial=False, cost=False):
     return batch._replace(initial_obs=jnp.asarray(first)) if initial else batch
 
 
-def warm(name, settings, spec=SPEC, steps=3, jit=False, **batch_options):
+def compiled(name, spec=SPEC, **settings):
+    """An algorithm whose update and start are one program each: traced once, and not at every call."""
+    algo = make(name, spec, **settings)
+    return algo._replace(update=jax.jit(algo.update), init=jax.jit(algo.init))
+
+
+def warm(name, settings, spec=SPEC, steps=3, **batch_options):
     """An algorithm and a state a few updates old, so that targets and moments are not those of the beginning.
 
-    `jit` compiles the update as a whole: faster for one long update, slower for many short variants of the same shapes.
     Results are cached: most of the time of these tests is spent on compiling.
     """
-    return _warm(name, tuple(sorted(settings.items())), spec, steps, jit, tuple(batch_options.items()))
+    return _warm(name, tuple(sorted(settings.items())), spec, steps, tuple(batch_options.items()))
 
 
 @functools.cache
-def _warm(name, settings, spec, steps, jit, batch_options):
-    algo = make(name, spec, **dict(settings))
-    algo = algo._replace(update=jax.jit(algo.update)) if jit else algo
-    begin = algo.init
-    state = (jax.jit(begin) if jit else begin)(jax.random.key(1))
+def _warm(name, settings, spec, steps, batch_options):
+    algo = compiled(name, spec, **dict(settings))
+    state = algo.init(jax.random.key(1))
     for i in range(steps):
         batch = make_batch(10 + i, discrete=spec.discrete, **dict(batch_options))
         state, _ = algo.update(state, batch, jax.random.key(i))

@@ -95,7 +95,7 @@ def numpy_policy(gradient, state, critic, batch, temperature):
 
 @pytest.mark.parametrize("gradient", ["true", "semi", "orthogonal"])
 def test_one_update_equals_numpy(gradient):
-    algo, state = warm("algae-dice", LINEAR | {"gradient": gradient}, jit=True, initial=True)
+    algo, state = warm("algae-dice", LINEAR | {"gradient": gradient}, initial=True)
     batch = make_batch(initial=True)
     temperature = float(np.exp(state.log_temperature.params))
     after, metrics = algo.update(state, batch, KEY)
@@ -111,7 +111,7 @@ def test_one_update_equals_numpy(gradient):
 
 
 def test_next_observation_of_a_terminal_does_not_reach_the_critics():
-    algo, state = warm("algae-dice", LINEAR, jit=True, initial=True)
+    algo, state = warm("algae-dice", LINEAR, initial=True)
     batch = make_batch(initial=True)
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 7.0, batch.next_obs))
     clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
@@ -119,7 +119,7 @@ def test_next_observation_of_a_terminal_does_not_reach_the_critics():
 
 
 def test_the_policy_waits_its_turn():
-    algo, state = warm("algae-dice", LINEAR | {"policy_delay": 3}, steps=0, jit=True, initial=True)
+    algo, state = warm("algae-dice", LINEAR | {"policy_delay": 3}, steps=0, initial=True)
     moved = []
     for i in range(6):
         before = flatten((state.policy.params, state.target))

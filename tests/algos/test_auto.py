@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from odice.algos import make
 from odice.algos.auto import AutoConfig, derived
 from odice.core.learner import Learned
 from odice.errors import OdiceError
 from tests.algos import numpy_vdice as vdice
 from tests.algos.numpy_vdice import CLAMP, GAMMA, GRADIENT, LINEAR, LR, NAMES, OFF, make_batch
-from tests.algos.support import SPEC, adam, arrays, close, flatten, heads, linear
+from tests.algos.support import adam, arrays, close, compiled, flatten, heads, linear
 
 CREDIT = 0.7
 ADAPTED = OFF | {"value_ess": 0.8, "policy_ess": 0.3, "value_start": 1.5}
@@ -20,9 +19,8 @@ ADAPTED = OFF | {"value_ess": 0.8, "policy_ess": 0.3, "value_start": 1.5}
 
 def algo_state(name="odice", steps_before=3, **settings):
     """A state a few updates old, so that the target network is not the online one."""
-    algo = make("auto", SPEC, **(LINEAR | OFF | vdice.eta_of(name) | {"gradient": GRADIENT[name]} | settings))
-    algo = algo._replace(update=jax.jit(algo.update))
-    state = jax.jit(algo.init)(jax.random.key(1))
+    algo = compiled("auto", **(LINEAR | OFF | vdice.eta_of(name) | {"gradient": GRADIENT[name]} | settings))
+    state = algo.init(jax.random.key(1))
     for i in range(steps_before):
         batch = make_batch(seed=10 + i, credit=bool(settings.get("credit_weight")))
         state, _ = algo.update(state, batch, jax.random.key(0))
@@ -80,7 +78,7 @@ def check_networks(after, expected, **tolerance):
 def test_with_every_part_off_it_is_the_papers(name):
     batch = make_batch()
     algo, state = algo_state(name, twin=True)
-    paper = make(name, SPEC, **LINEAR, **vdice.eta_of(name), twin=True)
+    paper = compiled(name, **LINEAR, **vdice.eta_of(name), twin=True)
     same = paper.init(jax.random.key(1))
     for i in range(3):
         same, _ = paper.update(same, make_batch(seed=10 + i), jax.random.key(0))

@@ -33,7 +33,7 @@ KEY = jax.random.key(9)
 
 
 def warmed(case, spec=SPEC):
-    algo, state = warm(case.split(",")[0], LINEAR | CASES[case], spec, jit=True)
+    algo, state = warm(case.split(",")[0], LINEAR | CASES[case], spec)
     return algo.update, state
 
 

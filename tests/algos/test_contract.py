@@ -29,7 +29,7 @@ NAMES = sorted(algorithms())
 SPEC, PIECE = Spec(3, 2), 50
 IMITATES = {"bc", "bc-10", "iq-learn", "oq-dice", "value-dice"}
 """They do not read rewards, and have nothing else here that tells good pushes from bad ones."""
-RUN: dict[str, typing.Any] = {"eval_every": 250, "checkpoint_every": 250, "keep": 1, "quiet": True}
+RUN: dict[str, typing.Any] = {"eval_every": 500, "checkpoint_every": 500, "keep": 1, "quiet": True}
 RUN |= {"holdout": 0.0, "convention": "qlearning", "normalize_obs": False}  # a state acts as its policy does
 
 
@@ -185,7 +185,7 @@ def test_resumes_bit_for_bit(name, trained, tmp_path, monkeypatch):
 
     def counted(self, length):
         seen.append(length)
-        if len(seen) == 9:
+        if len(seen) == 12:
             raise Killed
         advance(self, length)
 
@@ -193,7 +193,7 @@ def test_resumes_bit_for_bit(name, trained, tmp_path, monkeypatch):
     with pytest.raises(Killed):
         train(name, tmp_path / "run")
     again = train(name, tmp_path / "run")
-    assert len(seen) == 9 + updates(name) // PIECE - 5  # five pieces of fifty were in the checkpoint
+    assert len(seen) == 12 + updates(name) // PIECE - 10  # ten pieces of fifty were in the checkpoint
     assert again.result == trained(name).result
     assert (again.path / "metrics.jsonl").read_bytes() == (trained(name).path / "metrics.jsonl").read_bytes()
 

@@ -31,7 +31,7 @@ COSTLY = {"initial": True, "cost": True}
 
 
 def begun(steps=3, **more):
-    algo, state = warm("copti-dice", LINEAR | more, steps=steps, jit=True, **COSTLY)
+    algo, state = warm("copti-dice", LINEAR | more, steps=steps, **COSTLY)
     return algo.update, state
 
 

@@ -45,7 +45,7 @@ V_OF = lambda p, x: heads(p, x, 1)[0]
 
 
 def begun(steps=3, **more):
-    algo, state = warm("cors-dice", LINEAR | more, steps=steps, jit=True, **COSTLY)
+    algo, state = warm("cors-dice", LINEAR | more, steps=steps, **COSTLY)
     return algo.update, state
 
 

@@ -111,7 +111,7 @@ def numpy_update(state, batch, weight=0.7, temperature=0.8, prime=None):
 @pytest.mark.parametrize("weight", [0.7, 0.0])
 def test_one_update_equals_numpy(weight):
     """With weight 0 the numpy side is plain soft actor-critic."""
-    algo, state = warm("cql", LINEAR | {"cql_weight": weight}, jit=True)
+    algo, state = warm("cql", LINEAR | {"cql_weight": weight})
     batch = make_batch()
     expected = numpy_update(state, batch, weight)
     after, metrics = algo.update(state, batch, KEY)
@@ -124,7 +124,7 @@ def test_one_update_equals_numpy(weight):
 
 def test_lagrange():
     """alpha' weighs the penalty of this update, and climbs while D is above the gap."""
-    algo, state = warm("cql", LINEAR | {"lagrange_gap": -50.0}, steps=0, jit=True)
+    algo, state = warm("cql", LINEAR | {"lagrange_gap": -50.0}, steps=0)
     batch, alpha_prime = make_batch(), np.exp(1.0)
     assert state.log_alpha_prime.params == 1.0
     expected = numpy_update(state, batch, prime=(alpha_prime,))
@@ -147,7 +147,7 @@ def test_lagrange_in_both_forms(form):
 
 @pytest.mark.parametrize("order", ["min-max", "max-min"])
 def test_max_backup_in_both_orders(order):
-    _, state = warm("cql", LINEAR, jit=True)
+    _, state = warm("cql", LINEAR)
     batch = make_batch()
     _, _, r, s2, m = arrays(batch)
     actions, _ = squashed(flatten(state.policy.params), s2, noise(KEY, N, 16, 2))
@@ -159,7 +159,7 @@ def test_max_backup_in_both_orders(order):
 
 
 def test_entropy_in_the_backup_and_the_floor_of_the_gap():
-    _, state = warm("cql", LINEAR, jit=True)
+    _, state = warm("cql", LINEAR)
     batch = make_batch()
     _, _, r, s2, m = arrays(batch)
     action, log_pi = squashed(flatten(state.policy.params), s2, noise(KEY, 1, 16, 2)[0])
@@ -178,7 +178,7 @@ def test_entropy_in_the_backup_and_the_floor_of_the_gap():
 
 def test_gradients_stop_where_they_should():
     batch = make_batch()
-    _, state = warm("cql", LINEAR, jit=True)
+    _, state = warm("cql", LINEAR)
     cfg = CQLConfig(**LINEAR)
     keys = jax.random.split(KEY, 3)
     through_policy = lambda policy: sum(map(jnp.sum, proposals(cfg, policy, batch, keys)))
@@ -195,7 +195,7 @@ def test_gradients_stop_where_they_should():
 
 def test_next_observation_of_a_terminal_is_never_used():
     batch = make_batch()
-    algo, state = warm("cql", LINEAR, jit=True)
+    algo, state = warm("cql", LINEAR)
     garbage = batch._replace(next_obs=jnp.where(batch.terminated[:, None], 77.0, batch.next_obs))
     clean, dirty = (algo.update(state, each, KEY)[0] for each in (batch, garbage))
     same((clean.policy.params, clean.critic.params), (dirty.policy.params, dirty.critic.params))
@@ -204,7 +204,7 @@ def test_next_observation_of_a_terminal_is_never_used():
 def test_discrete_actions_are_summed_exactly():
     spec = Spec(3, 2, discrete=True)
     batch = make_batch(discrete=True)
-    algo, state = warm("cql", LINEAR, spec, jit=True)
+    algo, state = warm("cql", LINEAR, spec)
     s, a, r, s2, m = arrays(batch)
     pick = lambda theta, x: np.stack(
         [x @ theta[6 * h : 6 * h + 6].reshape(3, 2) + theta[12 + 2 * h : 14 + 2 * h] for h in (0, 1)]

@@ -19,7 +19,7 @@ KEY = jax.random.key(5)
 
 
 def begun(**more):
-    algo, state = warm("diffusion-dice", TINY | more, jit=True)
+    algo, state = warm("diffusion-dice", TINY | more)
     return algo.update, state
 
 

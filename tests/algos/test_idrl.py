@@ -41,7 +41,7 @@ soft = lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)), 1 + x)
 
 
 def begun(steps):
-    algo, state = warm("idrl", LINEAR, steps=steps, jit=True, initial=True)
+    algo, state = warm("idrl", LINEAR, steps=steps, initial=True)
     return algo.update, state
 
 

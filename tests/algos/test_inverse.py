@@ -97,7 +97,7 @@ def numpy_update(name, state, batch):
 @pytest.mark.parametrize("name", ["iq-learn", "iq-learn-true", "oq-dice"])
 def test_one_update_equals_numpy(name):
     more = {"iq-learn": {}, "iq-learn-true": {"use_target": False}, "oq-dice": {"lam": LAM, "eta": ETA}}[name]
-    algo, state = warm(name.removesuffix("-true"), LINEAR | more, jit=True)
+    algo, state = warm(name.removesuffix("-true"), LINEAR | more)
     batch = make_batch()
     critic, policy, target = numpy_update(name, state, batch)
     after, metrics = algo.update(state, batch, KEY)
@@ -110,7 +110,7 @@ def test_one_update_equals_numpy(name):
 
 def test_one_discrete_update_equals_numpy():
     """V = T log sum exp(Q / T) exactly, and the policy is the softmax of the new Q."""
-    algo, state = warm("iq-learn", {key: LINEAR[key] for key in LINEAR if key != "policy_lr"}, CHOICES, jit=True)
+    algo, state = warm("iq-learn", {key: LINEAR[key] for key in LINEAR if key != "policy_lr"}, CHOICES)
     batch = make_batch(discrete=True)
     s, a, _, s2, m = arrays(batch)
     every = lambda x, s: linear(x, s, 2)
@@ -131,7 +131,7 @@ def test_one_discrete_update_equals_numpy():
 
 def test_without_its_backward_gradient_oq_dice_is_iq_learn():
     """eta = 0 and lam = 1/2: half of IQ-Learn's loss, which Adam does not notice."""
-    iq, _ = warm("iq-learn", LINEAR, jit=True)
+    iq, _ = warm("iq-learn", LINEAR)
     oq = make("oq-dice", SPEC, **LINEAR, lam=0.5, eta=0.0)
     fresh = iq.init(jax.random.key(1))
     same(
@@ -148,7 +148,7 @@ def stepper(**settings):
 
 @pytest.mark.slow
 def test_options_change_the_update():
-    _, state = warm("iq-learn", LINEAR, jit=True)
+    _, state = warm("iq-learn", LINEAR)
     batch = make_batch()
     plain = flatten(stepper()(state, batch, KEY)[0].critic.params)
     for settings in ({"loss": "v0"}, {"divergence": "hellinger"}, {"gradient_penalty": 10.0}):
@@ -159,7 +159,7 @@ def test_options_change_the_update():
 
 
 def test_rewards_and_terminal_next_observations_are_never_used():
-    algo, state = warm("oq-dice", LINEAR | {"lam": LAM, "eta": ETA}, jit=True)
+    algo, state = warm("oq-dice", LINEAR | {"lam": LAM, "eta": ETA})
     batch = make_batch()
     clean, _ = algo.update(state, batch, KEY)
     garbage = jnp.where(batch.terminated[:, None], 77.0, batch.next_obs)

@@ -129,7 +129,7 @@ def numpy_update(variant, state, batch):
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_one_update_equals_numpy(variant):
-    algo, state = warm("optidice", LINEAR | VARIANTS[variant], jit=True, initial=True)
+    algo, state = warm("optidice", LINEAR | VARIANTS[variant], initial=True)
     batch = make_batch(initial=True)
     expected = numpy_update(variant, state, batch)
     after, metrics = algo.update(state, batch, KEY)
@@ -147,7 +147,7 @@ def test_one_update_equals_numpy(variant):
 
 @pytest.fixture(scope="module")
 def warmed():
-    return warm("optidice", LINEAR | VARIANTS["projection"], jit=True, initial=True)
+    return warm("optidice", LINEAR | VARIANTS["projection"], initial=True)
 
 
 def test_the_multipliers_balance_the_mean_weight(warmed):
@@ -214,7 +214,7 @@ def test_next_observation_of_a_terminal_is_never_used(warmed):
 
 
 def test_the_policy_waits_for_the_warm_up():
-    algo, state = warm("optidice", LINEAR | {"warmup_steps": 2}, steps=0, jit=True, initial=True)
+    algo, state = warm("optidice", LINEAR | {"warmup_steps": 2}, steps=0, initial=True)
     moves = []
     for i in range(4):
         before = flatten(state.actor.params)
@@ -224,7 +224,7 @@ def test_the_policy_waits_for_the_warm_up():
 
 
 def test_without_multipliers_they_stay_at_zero():
-    _, state = warm("optidice", LINEAR | {"normalize": False, "entropy": False}, jit=True, initial=True)
+    _, state = warm("optidice", LINEAR | {"normalize": False, "entropy": False}, initial=True)
     assert (state.value.params.lam_v, state.advantage.params.lam_e, state.actor.params.log_entropy) == (0, 0, 0)
 
 

@@ -58,7 +58,7 @@ def numpy_update(state, batch, due):
 @pytest.mark.parametrize("due", [False, True])
 def test_one_update_equals_numpy(due):
     """The policy and all targets move at every second update, after the critics."""
-    algo, state = warm("td3-bc", LINEAR, steps=3 if due else 4, jit=True)
+    algo, state = warm("td3-bc", LINEAR, steps=3 if due else 4)
     batch = make_batch()
     expected = numpy_update(state, batch, due)
     after, metrics = algo.update(state, batch, KEY)
@@ -74,7 +74,7 @@ def test_one_update_equals_numpy(due):
 
 @pytest.mark.parametrize("gradient", ["orthogonal", "true"])
 def test_other_gradients_of_the_critics_equal_numpy(gradient):
-    algo, state = warm("td3-bc", LINEAR | {"gradient": gradient, "eta": 0.6}, steps=4, jit=True)
+    algo, state = warm("td3-bc", LINEAR | {"gradient": gradient, "eta": 0.6}, steps=4)
     batch = make_batch()
     s, a, r, s2, m = arrays(batch)
     noise = np.clip(SIGMA * np.asarray(jax.random.normal(KEY, (16, 2)), np.float64), -CLIP, CLIP)
@@ -92,7 +92,7 @@ def test_other_gradients_of_the_critics_equal_numpy(gradient):
 
 
 def test_a_delay_of_three():
-    algo, state = warm("td3-bc", LINEAR | {"policy_delay": 3}, steps=0, jit=True)
+    algo, state = warm("td3-bc", LINEAR | {"policy_delay": 3}, steps=0)
     moves = []
     for i in range(6):
         before = state
@@ -103,7 +103,7 @@ def test_a_delay_of_three():
 
 def test_gradients_stop_where_they_should():
     batch = make_batch()
-    _, state = warm("td3-bc", LINEAR, jit=True)
+    _, state = warm("td3-bc", LINEAR)
     cfg = TD3BCConfig(**LINEAR)
     # the normalizer k is a constant: scaling the critic's output leaves the policy's gradient unchanged
     gradient = jax.jit(lambda critic: jax.grad(lambda p: policy_loss(p, critic, batch, ALPHA)[0])(state.policy.params))
@@ -121,8 +121,8 @@ def test_gradients_stop_where_they_should():
 
 def test_alpha_zero_is_behaviour_cloning():
     batch = make_batch()
-    algo, state = warm("td3-bc", LINEAR | {"alpha": 0.0}, jit=True)
-    cloning, clone = warm("bc", {"policy_hidden": (), "policy_lr": LR}, steps=0, jit=True)
+    algo, state = warm("td3-bc", LINEAR | {"alpha": 0.0})
+    cloning, clone = warm("bc", {"policy_hidden": (), "policy_lr": LR}, steps=0)
     clone = clone._replace(policy=state.policy)
     same(algo.update(state, batch, KEY)[0].policy.params, cloning.update(clone, batch, None)[0].policy.params)
     loss, measured = jax.jit(policy_loss)(state.policy.params, state.critic.params, batch, 0.0)

@@ -55,7 +55,7 @@ def numpy_update(state, batch):
 
 
 def test_one_update_equals_numpy():
-    algo, state = warm("value-dice", LINEAR, jit=True)
+    algo, state = warm("value-dice", LINEAR)
     batch = make_batch()
     critic, policy, dual = numpy_update(state, batch)
     after, metrics = algo.update(state, batch, KEY)
@@ -66,7 +66,7 @@ def test_one_update_equals_numpy():
 
 
 def test_rewards_and_terminal_next_observations_are_never_used():
-    algo, state = warm("value-dice", LINEAR, jit=True)
+    algo, state = warm("value-dice", LINEAR)
     batch = make_batch()
     clean, _ = algo.update(state, batch, KEY)
     garbage = jnp.where(batch.terminated[:, None], 77.0, batch.next_obs)
@@ -75,7 +75,7 @@ def test_rewards_and_terminal_next_observations_are_never_used():
 
 def test_the_penalty_is_taken_between_expert_and_policy():
     """Every point is on a line from (s, a) of its row to some (s', a'); the one of a terminated row is replaced."""
-    _, state = warm("value-dice", LINEAR, jit=True)
+    _, state = warm("value-dice", LINEAR)
     batch = make_batch()._replace(next_obs=jnp.full((16, 3), 50.0))
     drawn = draw_both(state.policy.params, KEY, batch)
     obs, _ = penalty_points(batch, drawn, KEY)
@@ -91,7 +91,7 @@ def test_orthogonal_penalty_by_hand():
 
 
 def test_the_last_layer_of_the_critic_has_no_bias():
-    _, state = warm("value-dice", LINEAR, jit=True)
+    _, state = warm("value-dice", LINEAR)
     assert state.critic.params.heads.biases == []
     assert [w.shape for w in state.critic.params.heads.weights] == [(1, 5, 1)]
 

@@ -1,22 +1,24 @@
 """One whole V-DICE update against a numpy implementation on linear networks, and the identities of the family."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from odice.algos import make
 from odice.algos.vdice import ODICEConfig, VDICEConfig, vdice
 from odice.core.gradients import orthogonal, true
 from odice.errors import OdiceError
 from odice.types import Spec
 from tests.algos.numpy_vdice import LINEAR, NAMES, eta_of, make_batch, numpy_update
-from tests.algos.support import SPEC, flatten
+from tests.algos.support import SPEC, compiled, flatten
 
 
+@functools.cache
 def algo_state(name, steps_before=3, **settings):
     """A state a few updates old, so that the target network is not the online one."""
-    algo = make(name, SPEC, **(LINEAR | settings))
+    algo = compiled(name, **(LINEAR | settings))
     state = algo.init(jax.random.key(1))
     for i in range(steps_before):
         state, _ = algo.update(state, make_batch(seed=10 + i), jax.random.key(0))
@@ -78,7 +80,7 @@ def test_next_observation_of_a_terminal_is_never_used(name):
 def test_policy_weight_is_taken_before_the_value_update():
     batch = make_batch()
     algo, state = algo_state("odice")
-    frantic = make("odice", SPEC, **(LINEAR | {"value_lr": 1e3}))
+    frantic = compiled("odice", **(LINEAR | {"value_lr": 1e3}))
     calm_policy, frantic_policy = (each.update(state, batch, None)[0].policy.params for each in (algo, frantic))
     np.testing.assert_array_equal(flatten(frantic_policy), flatten(calm_policy))
 
@@ -88,7 +90,9 @@ def test_discrete_actions_and_other_divergences_give_finite_updates():
     spec = Spec(3, 2, discrete=True)
     batch = make_batch(discrete=True)
     for name in ("kl", "hellinger", "kl-dv", "alpha(1.5)"):
-        algo = make("odice", spec, divergence=name, policy_weight="ratio", twin=True, layer_norm=True, diagnose=True)
+        algo = compiled(
+            "odice", spec, divergence=name, policy_weight="ratio", twin=True, layer_norm=True, diagnose=True
+        )
         state, metrics = algo.update(algo.init(jax.random.key(0)), batch, None)
         assert np.isfinite(flatten(state.value.params)).all()
         assert all(np.isfinite(v) and v.shape == () for v in metrics.values())
