@@ -134,7 +134,7 @@ def _size(one: Estimate) -> str:
 def write_page(
     path: Path, policy: Policy, estimates: Estimates, data: Dataset, log: LogOptions, **details: Any
 ) -> None:
-    """Write the decision page of a policy that was judged by a log.
+    """Write the decision page of a policy that was evaluated on a log.
 
     Args:
         path: The HTML file.

@@ -79,22 +79,27 @@ def arguments(kind: type[Command], prog: str, argv: Sequence[str], **options: An
         argv: The arguments.
         **options: Of `tyro.cli`.
     """
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(printed):
             return tyro.cli(kind, prog=prog, args=argv, **options)
     except SystemExit as end:
         if not end.code:
             raise
-    raise OdiceError(f"{_in_a_sentence(said.getvalue(), prog)} See `{prog} --help`.")
+    raise OdiceError(f"{_in_a_sentence(printed.getvalue(), prog)} See `{prog} --help`.")
 
 
-def _in_a_sentence(said: str, prog: str) -> str:
-    """What tyro says: a title, what is wrong, the flags concerned (six spaces before each), where the help is."""
-    said = re.sub(r"^╭─ (.*?) ─*╮$", r"\1\n -----", said, flags=re.MULTILINE)  # a terminal's box becomes plain text
-    said = re.sub(r"^│", " ", re.sub(r"│$|^╰─*╯$", "", said, flags=re.MULTILINE), flags=re.MULTILINE)
-    _, *parts = re.split(r"\n *[-─]{5,} *\n", said)
-    what = " ".join((parts or [said])[0].partition("Got errors:")[0].split())
+def _in_a_sentence(printed: str, prog: str) -> str:
+    """Turn tyro's message into a sentence.
+
+    The message is a title, what is wrong, the flags concerned (six spaces before each), and where the help is.
+    """
+    printed = re.sub(
+        r"^╭─ (.*?) ─*╮$", r"\1\n -----", printed, flags=re.MULTILINE
+    )  # a terminal's box becomes plain text
+    printed = re.sub(r"^│", " ", re.sub(r"│$|^╰─*╯$", "", printed, flags=re.MULTILINE), flags=re.MULTILINE)
+    _, *parts = re.split(r"\n *[-─]{5,} *\n", printed)
+    what = " ".join((parts or [printed])[0].partition("Got errors:")[0].split())
     flags = [
         line.replace("{None}|", "") for line in re.findall(r"^ {6}(\S.*?) *$", "\n".join(parts[:-1]), re.MULTILINE)
     ]

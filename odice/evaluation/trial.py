@@ -1,4 +1,4 @@
-"""A trial of a policy: is it better than what is done today, judged while the trial is running.
+"""Test whether a policy is better than what is done today, at any time during a trial.
 
 A fixed-size test may be read once, at the end. People read a trial every day, and stop when it looks good; a fixed-size
 test read that way is wrong far more often than it says. The test here holds at every moment, however often it is read

@@ -134,7 +134,7 @@ def theorem_2_maximum() -> ClaimCheck:
 
 
 def theorem_2_linear_term(family: Family, lam: float = 0.5) -> ClaimCheck:
-    """With (1 - lam) V(s) added, Theorem 2's bound is no longer enough, but cot^2(phi) / 4 is."""
+    """With (1 - lam) V(s) added, Theorem 2's bound is not enough, but cot^2(phi) / 4 is."""
 
     def measure(at: At):
         objective = lambda params: (1 - lam) * jnp.mean(at.value(params, at.draw.here)) + lam * at.loss(params)

@@ -1,8 +1,8 @@
 """Random pairs of consecutive states on small value functions: what `theory` checks the paper's theorems on.
 
-The gradients come from the code that trains (`core.gradients`, `core.vdice`); the losses they are judged by are
-written out here. As in the paper's analysis the target network equals the online one, so both residuals of a pair have
-the same f*'.
+The gradients come from the code that trains (`core.gradients`, `core.vdice`); the losses that they change are written
+out here. As in the paper's analysis the target network equals the online one, so both residuals of a pair have the same
+f*'.
 """
 
 from __future__ import annotations

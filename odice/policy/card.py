@@ -18,7 +18,7 @@ UNSCORED = "None were measured; `odice evaluate POLICY --data LOG` estimates wha
 
 
 def model_card(policy: Policy) -> str:
-    """What it is, what it was learned from, what it scored, and how to use it."""
+    """Return a policy's model card: what it is, what it was learned from, what it scored, and how to use it."""
     about = policy.about
     data = {key: value for key, value in (about.get("data") or {}).items() if key != "schema"}
     facts = {
@@ -99,7 +99,7 @@ def _actions(policy: Policy) -> str:
 
 
 def _some(names: Sequence[str], most: int = 12) -> str:
-    """Names in a line; of many the first."""
+    """Join names; of more than `most` the first."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
@@ -158,7 +158,7 @@ def _row(policy: Policy) -> list[str]:
 
 
 def _health(health: dict[str, Any]) -> list[str]:
-    """What the run that made it says of itself."""
+    """The result of the run's health check."""
     if not health:
         return ["Not checked."]
     measures = health.get("measures")  # a file may hold anything there

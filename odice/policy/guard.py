@@ -91,7 +91,7 @@ class Guard:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What `policy.json` says of the columns."""
+        """Return the entries of `policy.json` about the columns."""
         content = {"low": self.low.tolist(), "high": self.high.tolist(), "quantiles": self.quantiles}
         return {"names": list(self.names) or None, "units": list(self.units) or None, **content}
 

@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         return f"{' - '.join(map(str, self.sizes))}, {self.activation}; {_WORDS[self.output]}"
 
     def describe(self) -> dict[str, Any]:
-        """What `policy.json` says of it."""
+        """Return its entry in `policy.json`."""
         return {**self._asdict(), "sizes": list(self.sizes)}
 
     def outputs(self, x: np.ndarray, tensors: Tensors) -> np.ndarray:
@@ -94,7 +94,7 @@ Refuse = Callable[[str], NoReturn]
 
 
 def read_mlp(network: Mapping[str, Any], refuse: Refuse) -> Layout:
-    """A `Layout` from what a stranger's file says of it, within limits."""
+    """Read a `Layout` from the description in a file; refuse what is malformed or too large."""
     layer_norm = network.get("layer_norm")
     if not isinstance(layer_norm, bool):
         refuse("`network.layer_norm` must be true or false")

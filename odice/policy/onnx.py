@@ -3,8 +3,8 @@
 Normalizer, network, squashing, clipping and action bounds are all inside, so a server needs onnxruntime alone. So is
 the guard: a second output says how unlike the training data each observation is, and an observation that is not finite
 gives no action. A policy that was learned from a table takes the table's columns (`policy.onnx_table`). The graph is
-compared with the policy on 10,000 observations (1,000 where the policy makes its
-action from noise), and on 1,000 rows of a table, before the file appears.
+compared with the policy on 10,000 observations (1,000 where the policy makes its action from noise), and on 1,000 rows
+of a table, before the file appears.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Graph:
         self._onnx = onnx
 
     def node(self, kind: str, given: list[str], made: str = "", domain: str = "", **attributes: Any) -> str:
-        """Add a node; gives the name of what it makes."""
+        """Add a node, and return the name of its output."""
         made = made or f"/{kind}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, given, [made], domain=domain, **attributes))
         return made
@@ -42,7 +42,7 @@ class Graph:
         return name
 
     def column(self, column: Column) -> list[str]:
-        """Add a column's input; gives its numbers, each (batch, parts)."""
+        """Add a column's input, and return the names of its numbers, each (batch, parts)."""
         name, width, proto = column["name"], column.get("width", 1), self._onnx.TensorProto
         if name in OUTPUTS or name.startswith("/"):
             raise OdiceError(f"The column {name!r:.60} has the name of an output; rename it, or export with --numbers.")
@@ -87,7 +87,7 @@ class Graph:
         return [parts, self.node("Cast", [missing], to=self._onnx.TensorProto.FLOAT)]
 
     def observation(self, columns: tuple[Column, ...], name: str) -> None:
-        """Add all columns; together they are `name`, (batch, obs)."""
+        """Add all columns, and concatenate them as `name`, (batch, obs)."""
         parts = [part for column in columns for part in self.column(column)]
         self.node("Concat", parts, name, axis=1)
 

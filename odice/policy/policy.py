@@ -127,9 +127,12 @@ class Policy:
     def guarded(self, obs: Any, fall_back: Any = None) -> Guarded:
         """The action, how unlike the training data the observation is, and what to do: `act`, `warn` or `fall back`.
 
-        `fall_back` is what to do instead: an action, or whatever gives one for an observation, such as another policy.
-        Where it is given it is in `action` already. Where it is not, `action` is the policy's own and the decision is
-        yours; but an observation that is not finite is then an error.
+        Args:
+            obs: One observation `(obs,)`, or a batch `(..., obs)`.
+            fall_back: An action, or a function from observations to actions, such as another policy. Where the
+                decision is `fall back`, `action` is this one; without it, the policy's own.
+
+        An observation that is not finite is an error without `fall_back`, and with one that is a policy.
         """
         if self.guard is None:
             raise OdiceError(
@@ -298,11 +301,11 @@ class Policy:
         return cls(layout, tensors, **vectors, about=jsonable(about, words=True), guard=guard)
 
     def with_scores(self, scores: Mapping[str, Any]) -> Policy:
-        """The same policy with these scores in its description."""
+        """Return the policy with these scores in its description."""
         return dataclasses.replace(self, about={**self.about, "scores": jsonable(scores, words=True)})
 
     def with_health(self, health: Mapping[str, Any]) -> Policy:
-        """The same policy with what its run's health check found in its description."""
+        """Return the policy with the result of its run's health check in its description."""
         return dataclasses.replace(self, about={**self.about, "health": jsonable(health, words=True)})
 
     def in_double(self) -> Policy:

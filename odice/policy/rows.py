@@ -65,17 +65,17 @@ def replaced(policy: Policy, row: Mapping[str, Any]) -> tuple[dict[str, Any], li
     Returns:
         The row, and a sentence for each value that was replaced.
     """
-    out, said, at = dict(row), [], 0
+    out, why, at = dict(row), [], 0
     for column in policy.columns:
         values = column.get("values")
         if values and not _is_known(row.get(column["name"]), column):
             common = commonest(policy, values, at)
             value = row.get(column["name"])
             what = "missing" if _is_missing(value) else f"{str(value)[:40]!r}, which the log does not have"
-            said.append(f"{column['name']} is {what}; {common!r}, the commonest, stands in its place")
+            why.append(f"{column['name']} is {what}; {common!r}, the commonest, stands in its place")
             out[column["name"]] = common
         at += size(column)
-    return out, said
+    return out, why
 
 
 def _is_known(value: Any, column: Column) -> bool:

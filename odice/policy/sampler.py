@@ -86,7 +86,7 @@ class Sampler(NamedTuple):
         )
 
     def describe(self) -> dict[str, Any]:
-        """What `policy.json` says of it."""
+        """Return its entry in `policy.json`."""
         lists = {name: list(value) for name, value in self._asdict().items() if isinstance(value, tuple)}
         return {"kind": KIND, **self._asdict(), **lists}
 
@@ -166,7 +166,7 @@ def _forward(name: str, depth: int, seen: np.ndarray, x: np.ndarray, k: int, ten
 
 
 def read_sampler(network: Mapping[str, Any], refuse: Refuse) -> Sampler:
-    """A `Sampler` from what a stranger's file says of it, within limits."""
+    """Read a `Sampler` from the description in a file; refuse what is malformed or too large."""
     for key, most in LIMITS.items():
         if not (type(network.get(key)) is int and 1 <= network[key] <= most):
             refuse(f"`network.{key}` must be a whole number from 1 to {most}")

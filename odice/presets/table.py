@@ -65,7 +65,7 @@ def own_protocol(algo: str) -> Protocol:
 
 
 class Row(NamedTuple):
-    """What a preset says of one data set, beyond its general values."""
+    """A preset's values for one data set, over its general ones."""
 
     settings: dict[str, Setting]
     protocol: Protocol

@@ -4,7 +4,7 @@ A run works in a folder of its node. The store has
 
     STORE/DATA/ALGO/seed-N.tar     what an unfinished run needs to go on: its folder at some moment, replaced as a whole
     STORE/DATA/ALGO/seed-N/        the run directory of a finished one; its result.json is written last
-    STORE/DATA/ALGO/seed-N.log     what its processes said
+    STORE/DATA/ALGO/seed-N.log     what its processes printed
 
 A run may be killed at any moment and continues from what is on the disk then. An archive is such a moment, except that
 its files are read one after the other: checkpoints first, so that the logs are never behind them.

@@ -86,19 +86,19 @@ def runs(out: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_six_runs(tmp_path, data):
+def test_three_runs(tmp_path, data):
     out = tmp_path / "sweep"
-    command = [*data, "--algo", "odice", "bc", *TINY, "--steps", "60", "--out", str(out)]
+    command = [*data[:2], "--algo", "odice", "bc", *TINY, "--steps", "60", "--out", str(out)]
     command.insert(command.index("--set") + 1, "lam=0.5,0.7")
     said = run(*command)
     settings = "value_hidden=8-policy_hidden=8-batch_size=8"
     groups = [f"odice-lam=0.5-{settings}", f"odice-lam=0.7-{settings}", "bc-policy_hidden=8-batch_size=8"]
-    assert runs(out) == sorted(f"{name}/{group}/seed-0" for name in ("one", "two") for group in groups)
-    assert said.count("no environment") >= 6
+    assert runs(out) == sorted(f"one/{group}/seed-0" for group in groups)
+    assert said.count("no environment") >= 3
     logs = {file: file.stat().st_size for file in out.rglob("*.log")}
-    assert len(logs) == 6
+    assert len(logs) == 3
     again = run(*command)
-    assert "6 of them finished already" in again
+    assert "3 of them finished already" in again
     assert {file: file.stat().st_size for file in out.rglob("*.log")} == logs
 
     train = ["train", *data[:2], "--algo", "odice", "--lam", "0.7", "--value-hidden", "8", "--policy-hidden", "8"]

@@ -160,10 +160,11 @@ def test_a_signal_ends_in_a_checkpoint_and_the_same_command_goes_on(tmp_path, da
             assert worker.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        with started(*command) as second:
-            _, error = second.communicate(timeout=60)
-            assert second.returncode == 2
-            assert "another process" in error
+        if number == signal.SIGTERM:  # for either signal once is enough
+            with started(*command) as second:
+                _, error = second.communicate(timeout=60)
+                assert second.returncode == 2
+                assert "another process" in error
         began = time.monotonic()
         worker.send_signal(number)
         _, error = worker.communicate(timeout=30)
@@ -183,13 +184,10 @@ def test_a_signal_ends_in_a_checkpoint_and_the_same_command_goes_on(tmp_path, da
 @pytest.mark.slow
 def test_several_seeds_each_in_its_own_folder(tmp_path, data):
     common = ["--data", data, "--algo", "odice", "--steps", "100", *TINY]
-    for arguments in (
-        ["--seeds", "2", "--out", str(tmp_path / "many")],
-        ["--seed", "1", "--out", str(tmp_path / "one")],
-    ):
-        with started(*common, *arguments) as process:
-            output, error = process.communicate(timeout=300)
-            assert process.returncode == 0, output + error
+    with started(*common, "--seeds", "2", "--out", str(tmp_path / "many")) as process:
+        output, error = process.communicate(timeout=300)
+        assert process.returncode == 0, output + error
+    assert main(["train", *common, "--seed", "1", "--out", str(tmp_path / "one")]) == 0
     results = [json.loads((tmp_path / where / "result.json").read_text()) for where in ("many/seed-1", "one")]
     assert results[0]["state_sha256"] == results[1]["state_sha256"]
     assert (tmp_path / "many" / "seed-0" / "policy" / "last" / "policy.safetensors").exists()

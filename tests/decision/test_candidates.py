@@ -45,7 +45,7 @@ def test_candidates_at_the_same_time_are_those_trained_alone(tmp_path):
     assert lines[0] == "training 2 candidates, 2 at a time"
     assert sum(line.startswith("trained ") for line in lines) == 2
     for name, options in TWO.items():
-        alone = train_candidates(data, {name: options}, SHARED, tmp_path / name, workers=2, say=lines.append)
+        alone = train_candidates(data, {name: options}, SHARED, tmp_path / name, workers=1, say=lines.append)
         assert state(alone[name]) == state(both[name])
         assert alone[name].metrics.equals(both[name].metrics)
 

@@ -146,10 +146,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     seed = parser.parse_args().seed
     report = lambda line: print(line, flush=True)
-    walk = search(Walk(), SPREAD, 40, 1, seed, report)  # many rounds, each judged by one trial: fast, but it falls
+    walk = search(Walk(), SPREAD, 40, 1, seed, report)  # many rounds of one trial per candidate: fast, but it falls
     print(walk)
     half = Walk(*(np.array(astuple(SPREAD)) / 2).tolist())
-    walk = search(walk, half, 10, 4, seed + 1, report)  # few rounds, each judged by four trials
+    walk = search(walk, half, 10, 4, seed + 1, report)  # few rounds of four trials per candidate
     print(walk)
     scores = [trial(walk, 10**9 + number) for number in range(50)]
     print(f"50 new trials: {np.mean(scores):.2f} m/s, standard deviation {np.std(scores):.2f}, least {min(scores):.2f}")

@@ -6,8 +6,8 @@
 
 If Q is right the correction has mean 0 and the weights do not matter; if the weights are right, Q only lowers the
 variance. One of the two has to be right. Q and V of an episode come from the heads that did not learn from it, so an
-error that Q has memorized is not hidden. Where no episode follows the policy any longer all terms are 0, and the last V
-before stands for everything that comes after: from there on the estimate is FQE's.
+error that Q has memorized is not hidden. Once no episode follows the policy, all terms are 0, and the last V before
+stands for everything that comes after: from there on the estimate is FQE's.
 """
 
 from __future__ import annotations

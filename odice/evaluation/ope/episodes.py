@@ -223,8 +223,7 @@ def check_log(data: Dataset, horizon: int | None) -> int:
     if horizon is None and not data.terminated.any() and data.lengths.min() < longest:
         raise OdiceError(
             f"{source}: no episode terminates, and they are cut after {data.lengths.min()} to {longest} steps, so the "
-            "log does not say what a whole episode earns; mark the terminal steps, or give --horizon N to count N "
-            "steps."
+            "log does not say what an episode earns; mark the terminal steps, or give --horizon N to count N steps."
         )
     horizon = longest if horizon is None else horizon
     complete = data.terminated | (data.lengths >= horizon)

@@ -1,4 +1,4 @@
-"""`odice.estimate`: every estimator on the episodes that may judge a policy, and the verdict."""
+"""`odice.estimate`: every estimator on the episodes that a policy may be evaluated on, and the verdict."""
 
 from __future__ import annotations
 
@@ -144,8 +144,7 @@ def estimate(
 
     `odice.evaluate` runs it in an environment instead.
 
-    A policy of a run is judged by the episodes that were held out of its training, if this is the log it was trained
-    on.
+    On the log that a policy was trained on, only the episodes that its run held out are used.
 
     Args:
         policy: An odice policy, a function of observations, or a column of decisions (`candidate`).

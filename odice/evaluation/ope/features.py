@@ -4,7 +4,7 @@
 
 A ridge regression on m random cosines is a regression with a Gaussian kernel, at the cost of a small linear system. So
 every fit is exact, has no learning rate and no number of updates, and takes a fraction of a second; a network would
-take a minute to compile and train, and would be no better on the few hundred episodes that judge a policy.
+take a minute to compile and train, and would be no better on the few hundred episodes of an evaluation.
 """
 
 from __future__ import annotations

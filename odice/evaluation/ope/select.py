@@ -86,11 +86,11 @@ def select(
     if not candidates:
         raise OdiceError("Name at least one run or policy.")
     bounds = len(candidates) if bounds is None else bounds
-    judged = [
+    evaluated = [
         Ranked(name, estimate(policy, data, candidates=bounds, **settings), health_of(policy))
         for name, policy in candidates.items()
     ]
-    ranked = tuple(sorted(judged, key=lambda one: one.key, reverse=True))
+    ranked = tuple(sorted(evaluated, key=lambda one: one.key, reverse=True))
     best = ranked[0]
     if best.verdict.answer == "better" and not best.refused:
         return Selection(ranked, best.name, f"take {best.name}: {best.verdict.reason}")
