@@ -135,15 +135,18 @@ class Schema:
 
     def over(self, other: Schema) -> Schema:
         """This schema, with the other one's entries where this one is silent."""
-        mine = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
-        return replace(other, **mine)
+        return replace(other, **self._entries())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values of what is said; `parse` gives the same schema again."""
-        said = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
-        if "categories" in said:
-            said["categories"] = {name: list(values) for name, values in self.categories}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+        """Return its entries as plain JSON values; `parse` gives the same schema again."""
+        entries = self._entries()
+        if "categories" in entries:
+            entries["categories"] = {name: list(values) for name, values in self.categories}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in entries.items()}
+
+    def _entries(self) -> dict[str, Any]:
+        """Return the entries that are set, in the order of the fields."""
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) not in (None, ())}
 
     def columns(self) -> list[str]:
         """Every column the schema names, once, in a fixed order."""

@@ -191,13 +191,13 @@ def make_suite(names: Sequence[str], place: SuiteFolder, workers: int | None = N
         groups.setdefault(SUITE[name].recipe.group, []).append(name)
     job = {**dataclasses.asdict(place), "folder": str(place.folder.resolve())}
     commands = {
-        members[0]: ["-m", "odice.experiments.suite", json.dumps({"names": members, "place": job})]
+        " and ".join(members): ["-m", "odice.experiments.suite", json.dumps({"names": members, "place": job})]
         for members in groups.values()
     }
     codes = run_workers(commands, workers or cores(), where=f"{place.folder} has all there is", pinned=True)
     if failed := [name for name, code in codes.items() if code]:
         raise OdiceError(
-            f"{len(failed)} of the suite's learners failed: {', '.join(failed)}; their messages are above."
+            f"{len(failed)} of the suite's learners failed: {'; '.join(failed)}; their messages are above."
         )
     return missing
 
