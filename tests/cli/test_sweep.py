@@ -212,6 +212,8 @@ def test_ctrl_c_and_on(tmp_path, data):
         "500",
         "--checkpoint-every",
         "1000000",
+        "--workers",
+        "2",
         "--out",
         str(out),
     ]

@@ -24,11 +24,11 @@ START, GOAL = np.array([-1.0, 1.0]), np.array([-1.0, -1.0])  # of the ball's U, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"name": "pointmaze-huge"}, "no maze"),
-        ({"name": "Hopper-v5"}, "no maze"),
+        ({"name": "pointmaze-huge"}, "no planner"),
+        ({"name": "Hopper-v5"}, "no planner"),
         ({"name": "pointmaze-umaze", "steps": 0}, "steps must be at least 1"),
         ({"name": "pointmaze-umaze", "noise": float("nan")}, "got 10, 0 and nan"),
-        ({"name": "AntMaze_UMaze-v5"}, "no maze"),  # gymnasium-robotics' ant, for which there is no walk
+        ({"name": "AntMaze_UMaze-v5"}, "no planner"),  # gymnasium-robotics' ant, for which there is no walk
         ({"name": "antmaze-umaze-play"}, "no play targets"),
     ],
 )
